@@ -1,0 +1,3 @@
+"""Composable transformations of pure functions, run by ggml."""
+
+__version__ = "0.1.0"
