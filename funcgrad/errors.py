@@ -1,0 +1,137 @@
+"""Exception types, the user's source line, and how a message is made.
+
+Every message reads ``<operation>: <requirement>, got <values>``, then one way out, then the user's own line.
+Each type derives from the builtin that a user would catch.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NamedTuple
+
+__all__ = [
+    "CapturedConstantError",
+    "ConcretizationTypeError",
+    "DTypeError",
+    "DeviceError",
+    "DonationError",
+    "FuncgradError",
+    "MissingRule",
+    "NonFiniteError",
+    "RetraceError",
+    "ShapeError",
+    "TracerArrayConversionError",
+    "TracerBoolConversionError",
+    "TracerIntegerConversionError",
+    "TreeError",
+    "UnexpectedTracerError",
+]
+
+_PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Programs that ship inside the package but are written as a user would write them.
+_USER_FILES = frozenset({_PACKAGE + "demo.py"})
+
+
+class Site(NamedTuple):
+    """A place in the user's program: file, line and function."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+
+
+def caller_site() -> Site | None:
+    """Return the innermost frame that is not funcgrad's own, or None.
+
+    >>> caller_site().function
+    '<module>'
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        file = code.co_filename
+        if not file.startswith(_PACKAGE) or file in _USER_FILES:
+            return Site(file, frame.f_lineno, code.co_name)
+        if frame.f_back is None:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def message(operation: str, requirement: str, got: str = "", way_out: str = "", site: Site | None = None) -> str:
+    """Compose an error message; the user's line is found when ``site`` is not given.
+
+    >>> print(message("add", "shapes must match", "(2,) and (3,)", "reshape one of them").splitlines()[0])
+    add: shapes must match, got (2,) and (3,)
+    """
+    text = f"{operation}: {requirement}" + (f", got {got}" if got else "")
+    if way_out:
+        text += f"\n  way out: {way_out}"
+    site = site or caller_site()
+    if site is not None:
+        text += f"\n  at {site}"
+    return text
+
+
+class FuncgradError(Exception):
+    """Base of every error that funcgrad raises on purpose."""
+
+
+class ShapeError(FuncgradError, ValueError):
+    """Shapes, axes or sizes that do not fit the operation."""
+
+
+class DTypeError(FuncgradError, TypeError):
+    """A dtype that the operation cannot take."""
+
+
+class TreeError(FuncgradError, TypeError):
+    """A tree of the wrong structure, or a leaf that is no array."""
+
+
+class ConcretizationTypeError(FuncgradError, TypeError):
+    """A value was needed in Python where only its shape and dtype are known."""
+
+
+class TracerBoolConversionError(ConcretizationTypeError):
+    """A traced value was used as a Python bool."""
+
+
+class TracerIntegerConversionError(ConcretizationTypeError):
+    """A traced value was used as a Python integer, an index or a shape."""
+
+
+class TracerArrayConversionError(ConcretizationTypeError):
+    """A traced value was handed to numpy."""
+
+
+class UnexpectedTracerError(FuncgradError, RuntimeError):
+    """A traced value was used after its trace had ended, or in another thread."""
+
+
+class CapturedConstantError(FuncgradError, ValueError):
+    """``jit(strict=True)`` met a Python value that would be frozen into the graph."""
+
+
+class RetraceError(FuncgradError, RuntimeError):
+    """``jit(max_traces=n)`` would have traced once more."""
+
+
+class NonFiniteError(FuncgradError, FloatingPointError, ValueError):
+    """A NaN or an infinity where a finite value is required."""
+
+
+class DonationError(FuncgradError, RuntimeError):
+    """A donated array was used again, or a donation could not be honoured."""
+
+
+class DeviceError(FuncgradError, RuntimeError):
+    """An unknown device, one that cannot run an operation, or one that ran out of memory."""
+
+
+class MissingRule(FuncgradError, NotImplementedError):
+    """A primitive lacks the rule that a transformation needs."""

@@ -1,0 +1,1 @@
+"""The passes: functions from Graph to Graph."""

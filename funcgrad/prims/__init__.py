@@ -1,0 +1,1 @@
+"""The primitives: one class each, a linear operation beside its transpose."""

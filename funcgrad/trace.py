@@ -1,0 +1,324 @@
+"""Tracing: running a Python function on tracers records its operations as a graph; replay runs a graph again.
+
+One stack of builders per thread.  ``bind`` is the only way in: with no builder active it evaluates, with one active it
+records.  A builder made by ``jit`` is abstract: its tracers have no values.  A builder made by ``grad`` or ``jvp`` on concrete
+arguments is concrete: a tracer's value is computed when Python asks for it (``if x > 0``), and not before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from funcgrad.errors import Site, UnexpectedTracerError, caller_site, message
+from funcgrad.ir import Atom, Aval, Equation, Graph, Literal, Var
+
+if TYPE_CHECKING:
+    from funcgrad.primitive import Primitive
+
+__all__ = ["Builder", "Traced", "Tracer", "Value", "bind", "building", "current_builder", "replay", "trace"]
+
+
+class Value:
+    """What operations take and give: a concrete ``Array`` or a ``Tracer``.  Operators and methods are added by ``ops``."""
+
+    __slots__ = ("__weakref__",)
+    aval: Aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> Any:
+        """The numpy dtype."""
+        return self.aval.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.aval.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.aval.size
+
+
+class Tracer(Value):
+    """Stands for a value inside a function that is being traced."""
+
+    __slots__ = ("aval", "builder", "var")
+
+    def __init__(self, builder: Builder, var: Var):
+        self.builder, self.var, self.aval = builder, var, var.aval
+
+    def concrete(self) -> Value | None:
+        """The value, where it is known in Python; None under ``jit`` and for a mapped value."""
+        return self.builder.concrete(self.var)
+
+    def __repr__(self) -> str:
+        known = self.concrete()
+        return f"Tracer({self.aval})" if known is None else f"Tracer({self.aval}, value={known})"
+
+
+class _Local(threading.local):
+    """Per thread: the builders from the outermost in, and the source line that replayed equations keep."""
+
+    def __init__(self) -> None:
+        self.stack: list[Builder] = []
+        self.site: Site | None = None
+
+
+_local = _Local()
+Evaluator = Callable[["Primitive", Sequence[Any]], "list[Value]"]
+_evaluators: list[Evaluator] = []
+
+
+def set_evaluator(evaluate: Evaluator) -> None:
+    """Install what runs one primitive on concrete values; called once, by the array layer."""
+    _evaluators[:] = [evaluate]
+
+
+def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Value]:
+    """Run one primitive on arrays and literals now."""
+    return _evaluators[0](prim, xs)
+
+
+def current_builder() -> Builder | None:
+    """The innermost active builder of this thread, if any."""
+    stack = _local.stack
+    return stack[-1] if stack else None
+
+
+class Builder:
+    """Collects equations.  Values from outside become captured inputs, once each.
+
+    ``known`` maps variables to concrete values, for those that Python may look at; ``abstract`` says that operations
+    on constants alone are recorded as well.
+    """
+
+    def __init__(self, name: str = "", abstract: bool = True):
+        self.name, self.abstract = name, abstract
+        self.eqns: list[Equation] = []
+        self.captured: dict[int, tuple[Var, Value]] = {}
+        self.known: dict[Var, Value] = {}
+        self._producer: dict[Var, Equation] = {}
+        self.thread = threading.get_ident()
+        self.site = caller_site()
+
+    def input(self, aval: Aval, known: Value | None = None) -> Tracer:
+        """Return a tracer for a new input variable."""
+        var = Var(aval)
+        if known is not None:
+            self.known[var] = known
+        return Tracer(self, var)
+
+    def atom(self, x: Any) -> Atom:
+        """Return the variable or literal that stands for ``x`` in this graph, capturing it when it comes from outside."""
+        if type(x) is Tracer:
+            if x.builder is self:
+                return x.var
+            _check_alive(x)
+        elif isinstance(x, Literal):
+            return x
+        found = self.captured.get(id(x))
+        if found is not None:
+            return found[0]
+        var = Var(x.aval)
+        self.captured[id(x)] = (var, x)
+        if not (self.abstract and type(x) is Tracer):
+            known = x.concrete() if type(x) is Tracer else x
+            if known is not None:
+                self.known[var] = known
+        return var
+
+    def tracer(self, atom: Atom) -> Any:
+        """Return what operations take for an atom of this graph."""
+        return atom if isinstance(atom, Literal) else Tracer(self, atom)
+
+    def emit(self, prim: Primitive, args: Sequence[Any]) -> list[Any]:
+        """Append one equation and return its outputs as tracers."""
+        atoms = [self.atom(a) for a in args]
+        outs = [Var(a) for a in prim.infer_all(*[a.aval for a in atoms])]
+        self.eqns.append(Equation(prim, atoms, outs, _local.site or caller_site()))
+        return [Tracer(self, v) for v in outs]
+
+    def adopt(self, eqn: Equation) -> None:
+        """Append an equation of another graph as it is, variables included."""
+        self.eqns.append(eqn)
+
+    def concrete(self, var: Var) -> Value | None:
+        """Return the value of a variable if the known ones determine it, computing what it needs once."""
+        if var not in self.known:
+            if len(self._producer) < len(self.eqns):
+                self._producer = {v: e for e in self.eqns for v in e.outputs}
+            for eqn in self._needed(var):
+                xs = [self._known_atom(a) for a in eqn.inputs]
+                if any(x is None for x in xs):
+                    return None
+                with _paused():
+                    outs = evaluate(eqn.prim, xs)
+                self.known.update(zip(eqn.outputs, outs, strict=True))
+        return self.known.get(var)
+
+    def _known_atom(self, atom: Atom) -> Any:
+        return atom if isinstance(atom, Literal) else self.known.get(atom)
+
+    def _needed(self, var: Var) -> list[Equation]:
+        """The equations that ``var`` depends on and that have no value yet, in order."""
+        order: list[Equation] = []
+        seen: set[int] = set()
+        stack: list[tuple[Equation | None, bool]] = [(self._producer.get(var), False)]
+        while stack:
+            eqn, done = stack.pop()
+            if eqn is None or (id(eqn) in seen and not done):
+                continue
+            if done:
+                order.append(eqn)
+                continue
+            seen.add(id(eqn))
+            stack.append((eqn, True))
+            for a in eqn.inputs:
+                if isinstance(a, Var) and a not in self.known:
+                    stack.append((self._producer.get(a), False))
+        return order
+
+    def graph(self, inputs: Sequence[Var], outputs: Sequence[Atom]) -> Graph:
+        """Close the graph: captured inputs first, then ``inputs``."""
+        captured = [v for v, _ in self.captured.values()]
+        return Graph([*captured, *inputs], self.eqns, outputs, self.name)
+
+
+def _check_alive(x: Tracer) -> None:
+    if x.builder in _local.stack:
+        return
+    b = x.builder
+    made = next((e.site for e in b.eqns if x.var in e.outputs), b.site)
+    if b.thread != threading.get_ident():
+        why = "a traced value was used in another thread than the one that traces it"
+    else:
+        why = "a traced value was used after its function had been traced"
+    where = f"{x.aval} of {b.name or 'a traced function'}, made at {made}"
+    way_out = "return the value from the function instead of storing it outside"
+    raise UnexpectedTracerError(message("leaked tracer", why, where, way_out))
+
+
+@contextmanager
+def building(builder: Builder) -> Iterator[Builder]:
+    """Make ``builder`` the innermost one of this thread."""
+    stack = _local.stack
+    depth = len(stack)
+    stack.append(builder)
+    try:
+        yield builder
+    finally:
+        del stack[depth:]
+
+
+@contextmanager
+def _paused() -> Iterator[None]:
+    """No builder active: concrete evaluation in the middle of a trace."""
+    saved, _local.stack = _local.stack, []
+    try:
+        yield
+    finally:
+        _local.stack = saved
+
+
+@contextmanager
+def at_site(site: Site | None) -> Iterator[None]:
+    """Equations recorded meanwhile carry ``site``."""
+    saved, _local.site = _local.site, site
+    try:
+        yield
+    finally:
+        _local.site = saved
+
+
+def bind_all(prim: Primitive, *args: Any) -> list[Any]:
+    """Apply a primitive to values and literals; return all its outputs."""
+    stack = _local.stack
+    if stack and (stack[-1].abstract or any(type(a) is Tracer for a in args) or any(b.abstract for b in stack)):
+        return stack[-1].emit(prim, args)
+    for a in args:
+        if type(a) is Tracer:
+            _check_alive(a)
+    return evaluate(prim, args)
+
+
+def bind(prim: Primitive, *args: Any) -> Any:
+    """Apply a primitive of one output to values and literals."""
+    return bind_all(prim, *args)[0]
+
+
+class Traced(NamedTuple):
+    """What tracing gives: the graph (captured inputs first), the captured values, the known values of variables."""
+
+    graph: Graph
+    captured: list[Value]
+    known: dict[Var, Value]
+
+
+def trace(
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Aval],
+    values: Sequence[Value | None] | None = None,
+    name: str = "",
+    abstract: bool | None = None,
+) -> Traced:
+    """Record ``fun``, a function of flat values that returns flat values or literals.
+
+    ``values`` are the concrete arguments where Python may look at them; without any the trace is abstract.
+    """
+    builder = Builder(name, abstract=(values is None) if abstract is None else abstract)
+    values = values or [None] * len(avals)
+    with building(builder):
+        inputs = [builder.input(a, v) for a, v in zip(avals, values, strict=True)]
+        outs = fun(*inputs)
+        atoms = [builder.atom(o) for o in outs]
+    graph = builder.graph([t.var for t in inputs], atoms)
+    return Traced(graph, [x for _, x in builder.captured.values()], builder.known)
+
+
+def replay(graph: Graph, args: Sequence[Any], known: dict[Var, Value] | None = None) -> list[Any]:
+    """Run the equations of a graph on values: evaluates when no builder is active, records otherwise.
+
+    ``known`` are values of some of its variables that need not be computed again.
+    """
+    env: dict[Var, Any] = dict(known) if known and not _local.stack else {}
+    env.update(zip(graph.inputs, args, strict=True))
+    last = last_uses(graph)
+    for i, eqn in enumerate(graph.eqns):
+        if not all(v in env for v in eqn.outputs):
+            xs = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            saved, _local.site = _local.site, eqn.site
+            try:
+                outs = bind_all(eqn.prim, *xs)
+            finally:
+                _local.site = saved
+            env.update(zip(eqn.outputs, outs, strict=True))
+        for v in last.get(i, ()):
+            env.pop(v, None)
+    return [a if isinstance(a, Literal) else env[a] for a in graph.outputs]
+
+
+def last_uses(graph: Graph) -> dict[int, list[Var]]:
+    """For each equation the variables that nobody reads after it; memoised on the graph."""
+    found = graph.memo.get("last_uses")
+    if found is None:
+        last: dict[Var, int] = {v: -1 for v in graph.inputs}
+        for i, eqn in enumerate(graph.eqns):
+            for a in (*eqn.inputs, *eqn.outputs):
+                if isinstance(a, Var):
+                    last[a] = i
+        keep = {a for a in graph.outputs if isinstance(a, Var)}
+        found = {}
+        for v, i in last.items():
+            if v not in keep:
+                found.setdefault(i, []).append(v)
+        graph.memo["last_uses"] = found
+    return found
