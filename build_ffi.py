@@ -1,12 +1,13 @@
 """Build ggml, the C kernels and the cffi extension: the build hook of pyproject.toml, and a script.
 
     python build_ffi.py            build into funcgrad/runtime/, for this machine's CPU
+    python build_ffi.py check      only say what is missing: Python's version, its headers, the compilers
     python build_ffi.py fetch      only obtain ggml's source distribution (what an sdist carries)
     python build_ffi.py test-ggml  build ggml's own test-backend-ops and run it on the CPU
 
-ggml is built once for each pin, compiler and set of options, and kept outside the checkout: under FUNCGRAD_CACHE_DIR, or
-else the user's cache directory. FUNCGRAD_NATIVE=0 or 1 says whether ggml is compiled for this CPU only; the default is
-1, but 0 for a wheel. FUNCGRAD_JOBS limits the parallel compilers.
+ggml is built once for each pin, compiler and set of options, and kept outside the checkout: under FUNCGRAD_CACHE_DIR,
+or else the user's cache directory. FUNCGRAD_NATIVE=0 or 1 says whether ggml is compiled for this CPU only; the default
+is 1, but 0 for a wheel. FUNCGRAD_JOBS limits the parallel compilers; FUNCGRAD_VERBOSE shows what they print.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,17 @@ def compilers() -> tuple[str, str]:
     return tool(os.environ.get("CC", "cc"), hint), tool(os.environ.get("CXX", "c++"), hint)
 
 
+def check() -> None:
+    """Raise BuildError when something is missing that pip cannot install."""
+    if tuple(sys.version_info) < (3, 10):
+        raise BuildError(
+            f"Python is {platform.python_version()}: install 3.10 or newer, then make PYTHON=python3.12 test."
+        )
+    if not (Path(sysconfig.get_path("include")) / "Python.h").exists():
+        raise BuildError("Python.h was not found: install Python's headers (Debian, Ubuntu: apt install python3-dev).")
+    compilers()
+
+
 def compiler_version() -> str:
     return "\n".join(subprocess.run([c, "--version"], capture_output=True, text=True).stdout for c in compilers())
 
@@ -115,13 +127,13 @@ def cpu_identity() -> str:
     return platform.processor() or platform.machine()
 
 
-def run(command: list[str], what: str, cwd: Path | None = None) -> None:
+def run(command: list[str], what: str) -> None:
     """Run a command quietly; on failure show what it printed and name the step."""
-    verbose = bool(os.environ.get("FUNCGRAD_VERBOSE"))
-    done = subprocess.run(command, cwd=cwd, text=True, stdout=None if verbose else subprocess.PIPE, stderr=subprocess.STDOUT)
+    stdout = None if os.environ.get("FUNCGRAD_VERBOSE") else subprocess.PIPE
+    done = subprocess.run(command, text=True, stdout=stdout, stderr=subprocess.STDOUT)
     if done.returncode:
         print("\n".join((done.stdout or "").splitlines()[-60:]), file=sys.stderr)
-        raise BuildError(f"{what} failed (exit {done.returncode}); the output above says why.")
+        raise BuildError(f"{what} failed; the output above says why.")
 
 
 def cmake(build: Path, options: dict[str, str], what: str, target: str = "all") -> None:
@@ -129,11 +141,18 @@ def cmake(build: Path, options: dict[str, str], what: str, target: str = "all") 
     program = tool("cmake", "cmake 3.18 or newer (pip install cmake ninja)")
     ninja = find_tool("ninja")
     generator = ["-G", "Ninja", f"-DCMAKE_MAKE_PROGRAM={ninja}"] if ninja else ["-G", "Unix Makefiles"]
-    jobs = os.environ.get("FUNCGRAD_JOBS") or str(os.cpu_count() or 1)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    jobs = os.environ.get("FUNCGRAD_JOBS") or str(cores)
     defines = [f"-D{key}={value}" for key, value in options.items()]
     cc, cxx = compilers()
     defines += [f"-DCMAKE_C_COMPILER={cc}", f"-DCMAKE_CXX_COMPILER={cxx}"]
-    run([program, "-S", str(SOURCE), "-B", str(build), *generator, *defines], f"configuring {what}")
+    configure = [program, "-S", str(SOURCE), "-B", str(build), *generator, *defines]
+    record = build / "configure.txt"
+    if not record.exists() or record.read_text() != "\n".join(configure):  # CMake does not like to be moved
+        shutil.rmtree(build, ignore_errors=True)
+        build.mkdir(parents=True)
+        record.write_text("\n".join(configure))
+    run(configure, f"configuring {what}")
     run([program, "--build", str(build), "--target", target, "--parallel", jobs], f"compiling {what}")
 
 
@@ -161,7 +180,7 @@ def archive() -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not path.exists():
         print(done.stderr[-2000:], file=sys.stderr)
-        raise BuildError(f"pip could not download {name}=={version}: ggml's source needs network access once (or pip itself).")
+        raise BuildError(f"pip could not download {name}=={version}: ggml's source needs a Python package index once.")
     return path
 
 
@@ -180,7 +199,9 @@ def unpack() -> Path:
         partial.rmdir()
     for source in sorted(target.rglob("src/ggml.c"), key=lambda p: len(p.parts)):
         return source.parent.parent
-    raise BuildError(f"{path.name} holds no ggml source; ggml_src/requirements.txt must name a package that carries it.")
+    raise BuildError(
+        f"{path.name} holds no ggml: ggml_src/requirements.txt must name a package that carries its source."
+    )
 
 
 def ggml_key(native: bool) -> str:
@@ -238,18 +259,20 @@ def extension_key(native: bool) -> str:
 def build_extension(native: bool) -> Path:
     """A directory with every file of PRODUCTS, built at most once for each state of the sources."""
     key = extension_key(native)
+    check()
     result = cache_dir() / f"ext-{key}"
     build = ROOT / "build" / f"{'native' if native else 'portable'}-py{sys.version_info[0]}{sys.version_info[1]}"
+    source = build.with_name(f"{build.name}-cffi") / "_ggml.c"
     with locked(build.with_suffix(".lock")):
         if all((result / name).exists() for name in PRODUCTS):
             return result
         prefix = build_ggml(native)
         print("funcgrad: compiling the kernels and the extension", file=sys.stderr)
-        write_extension_source(build / "_ggml.c")
+        write_extension_source(source)
         options = {
             "FUNCGRAD_GGML_SOURCE": "",
             "FUNCGRAD_GGML_PREFIX": str(prefix),
-            "FUNCGRAD_CFFI_SOURCE": str(build / "_ggml.c"),
+            "FUNCGRAD_CFFI_SOURCE": str(source),
             "FUNCGRAD_PYTHON_INCLUDE": sysconfig.get_path("include"),
             "FUNCGRAD_MODULE_SUFFIX": MODULE_SUFFIX,
         }
@@ -325,7 +348,11 @@ def test_ggml() -> None:
     """Build ggml's test-backend-ops in the cache and run it on the CPU."""
     native = is_native(True)
     build = cache_dir() / f"ggml-tests-{ggml_key(native)}"
-    options = {"FUNCGRAD_GGML_SOURCE": str(unpack()), "GGML_NATIVE": "ON" if native else "OFF", "FUNCGRAD_GGML_TESTS": "ON"}
+    options = {
+        "FUNCGRAD_GGML_SOURCE": str(unpack()),
+        "GGML_NATIVE": "ON" if native else "OFF",
+        "FUNCGRAD_GGML_TESTS": "ON",
+    }
     with locked(build.with_suffix(".lock")):
         cmake(build, options, "ggml's tests", target="test-backend-ops")
     program = next(p for p in build.rglob("test-backend-ops") if p.is_file())
@@ -334,7 +361,12 @@ def test_ggml() -> None:
 
 def main(arguments: list[str]) -> int:
     """Run one of the commands that the module's docstring lists."""
-    commands = {"": lambda: build_in_place(is_native(True)), "fetch": archive, "test-ggml": test_ggml}
+    commands: dict[str, Callable[[], object]] = {
+        "": lambda: build_in_place(is_native(True)),
+        "check": check,
+        "fetch": archive,
+        "test-ggml": test_ggml,
+    }
     command = arguments[0] if arguments else ""
     if command not in commands or len(arguments) > 1:
         print(__doc__, file=sys.stderr)

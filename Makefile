@@ -1,0 +1,72 @@
+# make demo and make test need Python 3.10 or newer, a C and C++ compiler and make; the rest is set up in .venv.
+#   make PYTHON=python3.12 test    another interpreter (after make clean)
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+LOG := build/setup.log
+PIP := $(PY) -m pip install --disable-pip-version-check
+NO_NETWORK = { echo "funcgrad: pip could not install $(1): set-up needs a Python package index once ($(LOG) has the details)." >&2; exit 1; }
+
+.PHONY: venv demo test lint format test-peers test-ggml bench wheel clean
+.DELETE_ON_ERROR:
+
+# The stamps are touched last, so that a half-done set-up is done again.
+venv: $(VENV)/.installed
+	@$(PY) build_ffi.py
+
+$(VENV)/.python:
+	@$(PYTHON) build_ffi.py check
+	@mkdir -p build
+	@$(PY) -c "" 2>/dev/null || { echo "funcgrad: creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV) > $(LOG) 2>&1; } \
+		|| { echo "funcgrad: $(PYTHON) -m venv failed: install Python's venv module (Debian and Ubuntu: apt install python3-venv)." >&2; exit 1; }
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.python pyproject.toml
+	@mkdir -p build
+	@echo "funcgrad: installing what the build needs"
+	@tools="cffi"; command -v cmake > /dev/null || tools="$$tools cmake ninja"; \
+		$(PIP) $$tools > $(LOG) 2>&1 || $(call NO_NETWORK,$$tools)
+	@$(PY) build_ffi.py
+	@echo "funcgrad: installing funcgrad and what the demo and the tests need"
+	@$(PIP) -e '.[demo,test]' >> $(LOG) 2>&1 || $(call NO_NETWORK,the packages of pyproject.toml)
+	@touch $@
+
+demo: venv
+	$(PY) -m funcgrad.demo
+
+test: venv
+	$(PY) -m pytest
+
+lint: venv
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+
+format: venv
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+$(VENV)/.peers: $(VENV)/.installed
+	@echo "funcgrad: installing JAX and the other libraries to compare with"
+	@$(PIP) -e '.[peers]' >> $(LOG) 2>&1 || $(call NO_NETWORK,JAX)
+	@touch $@
+
+test-peers: venv $(VENV)/.peers
+	$(PY) -m pytest tests/peers
+
+bench: venv $(VENV)/.peers
+	$(PY) -m benchmarks
+
+# ggml's own tests: is a backend wrong, or our use of it?
+test-ggml: venv
+	$(PY) build_ffi.py test-ggml
+
+wheel: venv
+	@$(PIP) build >> $(LOG) 2>&1 || $(call NO_NETWORK,build)
+	$(PY) -m build
+
+# Leaves the cache outside the checkout (build_ffi.py says where).
+clean:
+	rm -rf $(VENV) build dist ggml_src/unpacked ggml_src/archive .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f funcgrad/runtime/*.so funcgrad/runtime/*.dylib funcgrad/runtime/.built
+	find funcgrad tests -name __pycache__ -type d -prune -exec rm -rf {} +
