@@ -168,10 +168,15 @@ def pin() -> tuple[str, str, str]:
     return found.group(1), found.group(2), found.group(3)
 
 
+def archive_path() -> Path:
+    name, version, _ = pin()
+    return SOURCE / "archive" / f"{name.replace('-', '_')}-{version}.tar.gz"
+
+
 def archive() -> Path:
     """ggml's source distribution under ggml_src/archive/, downloaded with pip when it is not there."""
     name, version, sha256 = pin()
-    path = SOURCE / "archive" / f"{name.replace('-', '_')}-{version}.tar.gz"
+    path = archive_path()
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
         return path
     print(f"funcgrad: downloading {name} {version} with pip", file=sys.stderr)
@@ -317,11 +322,10 @@ class FuncgradBuildHook(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def dependencies(self) -> list[str]:
-        """What the build needs beyond pyproject.toml: pip to fetch ggml, and CMake where the system has none."""
-        missing = [name for name in ("cmake", "ninja") if not shutil.which(name)] if self.target_name == "wheel" else []
-        if shutil.which("make") and "ninja" in missing:
-            missing.remove("ninja")
-        return ["pip", *missing]
+        """What the build needs beyond pyproject.toml: pip to fetch ggml, CMake where the system has none."""
+        fetch = [] if archive_path().exists() else ["pip"]
+        compile_tools = [] if self.target_name == "sdist" or shutil.which("cmake") else ["cmake", "ninja"]
+        return fetch + compile_tools
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         try:

@@ -87,6 +87,9 @@ void run_node(ggml_tensor *dst, int ith, int, void *userdata) {
     fg_kernel_run(node.kernel, node.base.data());
 }
 
+// Before it aborts, ggml would start a debugger on this process; it looks at this variable when that time comes.
+__attribute__((constructor)) void no_debugger() { setenv("GGML_NO_BACKTRACE", "1", 0); }
+
 struct Busy { // held while a graph runs
     explicit Busy(std::atomic<bool> &flag) : flag(flag) {
         if (flag.exchange(true, std::memory_order_acquire)) fail("fg_graph_run: the graph is already running");
