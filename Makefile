@@ -5,7 +5,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
-NO_NETWORK = { echo "funcgrad: pip could not install $(1): set-up needs a Python package index once ($(LOG) has the details)." >&2; exit 1; }
+NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
 .PHONY: venv demo test lint format test-peers test-ggml bench wheel clean
 .DELETE_ON_ERROR:
@@ -15,6 +15,7 @@ venv: $(VENV)/.installed
 	@$(PY) build_ffi.py
 
 $(VENV)/.python:
+	@command -v $(PYTHON) > /dev/null || { echo "funcgrad: $(PYTHON) was not found: install Python 3.10 or newer." >&2; exit 1; }
 	@$(PYTHON) build_ffi.py check
 	@mkdir -p build
 	@$(PY) -c "" 2>/dev/null || { echo "funcgrad: creating $(VENV)"; $(PYTHON) -m venv --clear $(VENV) > $(LOG) 2>&1; } \

@@ -185,7 +185,7 @@ def archive() -> Path:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode or not path.exists():
         print(done.stderr[-2000:], file=sys.stderr)
-        raise BuildError(f"pip could not download {name}=={version}: ggml's source needs a Python package index once.")
+        raise BuildError(f"pip could not download {name} {version}: connect to a network with a Python package index.")
     return path
 
 
