@@ -85,7 +85,7 @@ def apply(name: str, *xs: Any, **params: Any) -> Any:
     return bind(REGISTRY[name](**params), *operands(*xs))
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Primitive:
     """Base of all primitives; see the module's docstring for the rules."""
 

@@ -1,0 +1,1 @@
+"""Primitives that hold a graph: calls, checkpoints, custom rules, loops and branches."""
