@@ -1,0 +1,192 @@
+"""Clipping and norms of gradients."""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any
+
+import funcgrad.numpy as fnp
+from funcgrad import tree
+from funcgrad.optim.base import (
+    Optimizer,
+    Scalar,
+    State,
+    Tree,
+    add_all,
+    cast,
+    identity,
+    require,
+    require_params,
+    scaled,
+    stateless,
+)
+
+# Dividing by less than this would overflow for an ordinary limit; magnitudes down to the smallest float32 still
+# have squares that float32 can hold after the division.
+_TINY = 1e-30
+
+
+def clip(max_delta: Scalar) -> Optimizer:
+    """Clamp every element of the gradients to ``[-max_delta, max_delta]``; a NaN stays a NaN.
+
+    Raises ValueError unless ``max_delta`` is positive and finite.
+
+    >>> updates, _ = clip(1.0).update(fnp.asarray([-3.0, 0.5, 2.0]), ())
+    >>> [float(u) for u in updates]
+    [-1.0, 0.5, 1.0]
+    """
+    require("clip", "(0, inf)", max_delta=max_delta)
+
+    def bounded(x: Any) -> Any:
+        limit = scaled(max_delta, fnp.ones((), dtype=x.dtype)) if hasattr(max_delta, "dtype") else max_delta
+        return fnp.clip(x, -limit, limit)
+
+    return stateless(lambda grads, params: tree.map(bounded, grads))
+
+
+def _largest(leaves: list[Any]) -> Any:
+    """The largest magnitude, to divide by before squaring; 1 when that is not finite, so that it shows in the norm."""
+    largest = reduce(fnp.maximum, [cast(fnp.max(fnp.abs(x)), fnp.float32) for x in leaves])
+    return fnp.where(largest < math.inf, fnp.maximum(largest, _TINY), 1.0)
+
+
+def _scaled_norm(grads: Tree) -> tuple[Any, Any]:
+    """``(m, s)`` with the global norm equal to ``m * s`` and no overflow or underflow in either."""
+    leaves = [x for x in tree.leaves(grads) if math.prod(x.shape)]
+    if not leaves:
+        return fnp.ones(()), fnp.zeros(())
+    scale = _largest(leaves)
+    squares = [fnp.sum(fnp.square(cast(x, fnp.float32) / scale)) for x in leaves]
+    return scale, fnp.sqrt(add_all(squares))
+
+
+def global_norm(updates: Tree) -> Any:
+    """The Euclidean norm of all leaves together, a float32 scalar; 0.0 for an empty tree.
+
+    Squares are summed after a division by the largest magnitude, so that neither 1e30 nor 1e-30 is lost.
+
+    >>> float(global_norm({"a": fnp.asarray([3.0]), "b": fnp.asarray([4.0])}))
+    5.0
+    """
+    scale, norm = _scaled_norm(updates)
+    return scale * norm
+
+
+def clip_with_norm(grads: Tree, max_norm: Scalar) -> tuple[Tree, Any]:
+    """The gradients times ``min(1, max_norm / (norm + 1e-6))``, and their global norm before that.
+
+    The factor is exact also where the norm itself overflows float32. ``max_norm`` may be an array, so that it can be
+    changed without a retrace.
+
+    >>> clipped, norm = clip_with_norm(fnp.asarray([3.0, 4.0]), 1.0)
+    >>> float(norm), round(float(clipped[0]), 4)
+    (5.0, 0.6)
+    """
+    require("clip_with_norm", "(0, inf)", max_norm=max_norm)
+    scale, norm = _scaled_norm(grads)
+    factor = fnp.minimum(1.0, max_norm / scale / (norm + 1e-6 / scale))
+    return tree.map(lambda x: scaled(factor, x), grads), scale * norm
+
+
+def clip_by_global_norm(max_norm: Scalar) -> Optimizer:
+    """Scale all gradients by ``min(1, max_norm / (norm + 1e-6))`` with ``norm`` their ``global_norm``.
+
+    That is ggmlR's and PyTorch's factor. optax has ``max_norm / norm`` when the norm is larger and no 1e-6; the two
+    differ by a relative 1e-6 / norm. Raises ValueError unless ``max_norm`` is positive and finite.
+
+    >>> updates, _ = clip_by_global_norm(1.0).update(fnp.asarray([3.0, 4.0]), ())
+    >>> [round(float(u), 4) for u in updates]
+    [0.6, 0.8]
+    """
+    require("clip_by_global_norm", "(0, inf)", max_norm=max_norm)
+    return stateless(lambda grads, params: clip_with_norm(grads, max_norm)[0])
+
+
+def clip_by_block_rms(threshold: Scalar) -> Optimizer:
+    """Divide each leaf by ``max(1, rms / threshold)`` with ``rms`` its root mean square.
+
+    Part of Adafactor (Shazeer and Stern 2018, arXiv:1804.04235).
+
+    >>> updates, _ = clip_by_block_rms(1.0).update(fnp.asarray([2.0, 2.0]), ())
+    >>> [float(u) for u in updates]
+    [1.0, 1.0]
+    """
+    require("clip_by_block_rms", "(0, inf)", threshold=threshold)
+
+    def clipped(x: Any) -> Any:
+        rms = fnp.sqrt(fnp.mean(fnp.square(x)))
+        return x / cast(fnp.maximum(1.0, rms / threshold), x.dtype)
+
+    return stateless(lambda grads, params: tree.map(clipped, grads))
+
+
+def unitwise_norm(x: Any, axis: int | tuple[int, ...] | None = None) -> Any:
+    """The norm of each output unit, with the reduced axes kept as 1.
+
+    Scalars and vectors have one norm; matrices and three axes reduce the first, convolution kernels (spatial axes,
+    inputs, outputs) all but the last. ``axis`` overrides that.
+
+    >>> unitwise_norm(fnp.ones((4, 2))).shape
+    (1, 2)
+    """
+    if axis is None:
+        rank = sum(size != 1 for size in x.shape)
+        if rank > 1 and not 2 <= x.ndim <= 5:
+            raise ValueError(f"unitwise_norm: at most 5 axes are known, got shape {x.shape}; pass axis")
+        axis = None if rank <= 1 else (0,) if x.ndim <= 3 else tuple(range(x.ndim - 1))
+    return fnp.sqrt(fnp.sum(fnp.square(x), axis=axis, keepdims=True))
+
+
+def adaptive_grad_clip(clipping: Scalar, eps: Scalar = 1e-3, axis: int | tuple[int, ...] | None = None) -> Optimizer:
+    """Scale each unit's gradient down to ``clipping * max(norm of the unit's weights, eps)``.
+
+    Brock et al. 2021, arXiv:2102.06171. ``update`` needs the parameters.
+
+    >>> opt = adaptive_grad_clip(0.5)
+    >>> updates, _ = opt.update(fnp.asarray([3.0, 4.0]), (), fnp.asarray([2.0, 0.0]))
+    >>> [round(float(u), 4) for u in updates]
+    [0.6, 0.8]
+    """
+    require("adaptive_grad_clip", "(0, inf)", clipping=clipping)
+    require("adaptive_grad_clip", "[0, inf)", eps=eps)
+
+    def clipped(grad: Any, param: Any) -> Any:
+        norm = unitwise_norm(grad, axis)
+        limit = clipping * fnp.maximum(unitwise_norm(param, axis), eps)
+        factor = fnp.where(norm < limit, 1.0, limit / fnp.maximum(norm, 1e-6))
+        return grad * cast(factor, grad.dtype)
+
+    def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
+        require_params("adaptive_grad_clip", params)
+        return tree.map(clipped, grads, params), state
+
+    return Optimizer(identity().init, update)
+
+
+def per_example_global_norm_clip(grads: Tree, l2_norm_clip: Scalar) -> tuple[Tree, Any]:
+    """Clip each example's gradient to a global norm and add them up; also the number that were clipped.
+
+    Every leaf has the examples along axis 0, as ``vmap(grad(loss), (None, 0))`` gives them. The factor of an example
+    is ``min(1, l2_norm_clip / norm)``. Differentially private training adds noise to the sum (Abadi et al. 2016,
+    arXiv:1607.00133).
+
+    >>> total, count = per_example_global_norm_clip(fnp.asarray([[3.0, 4.0], [0.1, 0.0]]), 1.0)
+    >>> [round(float(x), 4) for x in total], int(count)
+    ([0.7, 0.8], 1)
+    """
+    require("per_example_global_norm_clip", "(0, inf)", l2_norm_clip=l2_norm_clip)
+    shapes = [x.shape for x in tree.leaves(grads)]
+    if not shapes or any(len(shape) < 1 or shape[0] != shapes[0][0] for shape in shapes):
+        raise ValueError(
+            "per_example_global_norm_clip: every leaf needs the same number of examples along axis 0, "
+            f"got shapes {shapes}; take per-example gradients with vmap"
+        )
+    flat = [fnp.reshape(x, (x.shape[0], math.prod(x.shape[1:]))) for x in tree.leaves(grads)]
+    scale = reduce(fnp.maximum, [fnp.max(fnp.abs(x), axis=1) for x in flat])
+    scale = fnp.where(scale < math.inf, fnp.maximum(scale, _TINY), 1.0)
+    norm = fnp.sqrt(add_all([fnp.sum(fnp.square(x / scale[:, None]), axis=1) for x in flat]))
+    ratio = l2_norm_clip / scale / fnp.maximum(norm, _TINY)
+    factor = fnp.minimum(1.0, ratio)
+    total = tree.map(lambda x: fnp.tensordot(cast(factor, x.dtype), x, axes=1), grads)
+    return total, fnp.sum(cast(ratio < 1.0, fnp.int32))
