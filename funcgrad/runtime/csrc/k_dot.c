@@ -1,0 +1,449 @@
+/* DOT: batched matrix products, split over threads by fixed tiles.
+ *
+ * At creation the batch dimensions are merged, those that only one operand has become rows (or columns), and the problem
+ * is transposed as a whole when its mirror image is cheaper.  Then it is cut into tiles of m and n, and into slices of k
+ * when m and n alone give too little to share; slices are added up in their order by a second stage. */
+#include "k_gemm.h"
+
+#define DOT_TASK ((int64_t)1 << 18) /* multiply-adds that are worth a task */
+#define DOT_TASKS 16                /* tasks to aim at */
+#define DOT_TILE 512                /* the largest tile */
+#define DOT_STACK 4096              /* floats of scratch kept on the stack */
+#define DOT_ROWS 3                  /* rows that the kernel for contiguous k takes */
+#define DOT_BLAS_MIN 48             /* smallest extent for which a BLAS is called */
+
+/* Kernels of a tile */
+enum { DOT_GEMM, DOT_ALONG_K, DOT_BLAS, DOT_INT };
+
+typedef struct {
+    int32_t slot, dtype;
+    int64_t offset, rs, cs, batch[FG_MAX_DIMS];
+} dot_operand;
+
+typedef struct {
+    fg_kernel base;
+    int nb, how;
+    int64_t batch[FG_MAX_DIMS], n_batch, m, n, k;
+    dot_operand a, b, c;
+    int64_t tm, tn, tk, nm, nn, nk; /* sizes and numbers of the tiles */
+    int64_t units_per_task, n_tasks;
+    gemm_plan plan;
+    int c_in_place;  /* the result is written straight to c; otherwise a tile in scratch is copied to c */
+    int64_t scratch; /* floats */
+} fg_dot;
+
+/* ---- creation ---- */
+
+static void dot_read_operand(fg_reader *r, const char *what, int nb, const int64_t *dim, int64_t es, dot_operand *o) {
+    fg_operand v;
+    fg_read_operand(r, what, 0, nb + 2, dim, &v);
+    *o = (dot_operand){.slot = v.slot, .dtype = v.dtype, .offset = v.offset};
+    memcpy(o->batch, v.stride, sizeof(int64_t) * (size_t)nb);
+    /* the stride of an extent of one is never used: make it the one that suits the kernels */
+    o->rs = dim[nb] == 1 ? es : v.stride[nb];
+    o->cs = dim[nb + 1] == 1 ? es : v.stride[nb + 1];
+}
+
+static void dot_check_types(fg_reader *r, int dtype, const fg_dot *d) {
+    const dot_operand *o[3] = {&d->a, &d->b, &d->c};
+    if (dtype != FG_F32 && dtype != FG_I32 && dtype != FG_U32)
+        fg_fail(r, "dtype must be that of F32, I32 or U32, got %d", dtype);
+    for (int i = 0; i < 3; i++) {
+        int t = o[i]->dtype, ok = dtype == FG_F32 ? t == FG_F32 || t == FG_F16 || t == FG_BF16 : t == dtype;
+        if (!ok) fg_fail(r, "operand %d has dtype %d, which does not go with arithmetic of dtype %d", i, t, dtype);
+    }
+}
+
+static void dot_read(fg_reader *r, fg_dot *d) {
+    int64_t da[FG_MAX_DIMS], db[FG_MAX_DIMS], dc[FG_MAX_DIMS];
+    int dtype = (int)fg_read(r, "dtype", FG_F32, FG_U32);
+    int nb = (int)fg_read(r, "the number of batch dimensions", 0, FG_MAX_DIMS - 2);
+    d->nb = nb;
+    d->n_batch = fg_read_dims(r, "batch", nb, d->batch);
+    memcpy(da, d->batch, sizeof da), memcpy(db, d->batch, sizeof db), memcpy(dc, d->batch, sizeof dc);
+    da[nb] = dc[nb] = d->m = fg_read(r, "m", 0, FG_LIMIT);
+    db[nb + 1] = dc[nb + 1] = d->n = fg_read(r, "n", 0, FG_LIMIT);
+    da[nb + 1] = db[nb] = d->k = fg_read(r, "k", 0, FG_LIMIT);
+    fg_read_product(r, "a's size", d->n_batch, fg_read_product(r, "a's size", d->m, d->k));
+    fg_read_product(r, "b's size", d->n_batch, fg_read_product(r, "b's size", d->k, d->n));
+    fg_read_product(r, "c's size", d->n_batch, fg_read_product(r, "c's size", d->m, d->n));
+    if (r->failed) return;
+    dot_read_operand(r, "a", nb, da, 4, &d->a);
+    dot_read_operand(r, "b", nb, db, 4, &d->b);
+    dot_read_operand(r, "c", nb, dc, 4, &d->c);
+    dot_check_types(r, dtype, d);
+    int same = (d->m > 1 && d->c.rs == 0) || (d->n > 1 && d->c.cs == 0);
+    for (int i = 0; i < nb; i++) same |= d->batch[i] > 1 && d->c.batch[i] == 0;
+    if (same && d->n_batch * d->m * d->n > 0) fg_fail(r, "c must not have a zero stride");
+    d->how = dtype == FG_F32 ? DOT_GEMM : DOT_INT;
+}
+
+static void dot_drop_batch(fg_dot *d, int i) {
+    dot_operand *o[3] = {&d->a, &d->b, &d->c};
+    for (int j = i + 1; j < d->nb; j++) {
+        d->batch[j - 1] = d->batch[j];
+        for (int t = 0; t < 3; t++) o[t]->batch[j - 1] = o[t]->batch[j];
+    }
+    d->nb--;
+}
+
+/* A batch dimension over which b is constant and whose steps continue a's and c's rows is more rows. */
+static int dot_fold_batch(fg_dot *d, int i, int64_t *m, dot_operand *a, const dot_operand *b, int64_t *a_step,
+                          int64_t *c_step) {
+    int64_t sa = a->batch[i], sc = d->c.batch[i];
+    if (b->batch[i] != 0 || (*m != 1 && (sa != *m * *a_step || sc != *m * *c_step))) return 0;
+    if (*m == 1) *a_step = sa, *c_step = sc;
+    *m *= d->batch[i];
+    dot_drop_batch(d, i);
+    return 1;
+}
+
+static int dot_merge_batch(fg_dot *d, int i) {
+    const int64_t inner = d->batch[i + 1];
+    const dot_operand *o[3] = {&d->a, &d->b, &d->c};
+    for (int t = 0; t < 3; t++)
+        if (o[t]->batch[i] != inner * o[t]->batch[i + 1]) return 0;
+    d->batch[i + 1] *= d->batch[i];
+    dot_drop_batch(d, i);
+    return 1;
+}
+
+static void dot_coalesce(fg_dot *d) {
+    for (int i = d->nb - 1; i >= 0; i--)
+        if (d->batch[i] == 1) dot_drop_batch(d, i);
+    for (int i = d->nb - 2; i >= 0; i--) dot_merge_batch(d, i);
+    for (int i = d->nb - 1; i >= 0; i--) {
+        if (dot_fold_batch(d, i, &d->m, &d->a, &d->b, &d->a.rs, &d->c.rs)) continue;
+        dot_fold_batch(d, i, &d->n, &d->b, &d->a, &d->b.cs, &d->c.cs);
+    }
+}
+
+static void dot_transpose(fg_dot *d) {
+    dot_operand a = d->a;
+    int64_t m = d->m, t;
+    d->a = d->b, d->b = a;
+    d->m = d->n, d->n = m;
+    dot_operand *o[3] = {&d->a, &d->b, &d->c};
+    for (int i = 0; i < 3; i++) t = o[i]->rs, o[i]->rs = o[i]->cs, o[i]->cs = t;
+}
+
+static fg_matrix dot_layout(const dot_operand *o) { return (fg_matrix){NULL, o->rs, o->cs, o->dtype}; }
+
+static int dot_is_along_k(const fg_dot *d) {
+    return d->m <= DOT_ROWS && d->a.dtype == FG_F32 && d->b.dtype == FG_F32 && d->b.rs == 4 && d->a.cs == 4;
+}
+
+/* Cycles, roughly; only to choose between the problem and its transpose. */
+static double dot_cost(const fg_dot *d) {
+    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
+    fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
+    double store = d->c.dtype == FG_F32 && d->c.cs == 4 ? 0 : m * n;
+    if (dot_is_along_k(d)) return m * n * (k / VW + 6) + store;
+    gemm_plan g = gemm_plan_tile(gemm_min(d->m, DOT_TILE), gemm_min(d->n, DOT_TILE), d->k, 1, &a, &b);
+    double pack_b = d->b.dtype != FG_F32 ? 2 : d->b.cs == 4 ? 0.1 : d->b.rs == 4 ? 0.5 : 1;
+    double pack_a = d->a.dtype != FG_F32 ? 2 : d->a.rs == 4 ? 0.1 : d->a.cs == 4 ? 0.5 : 1;
+    return m * (double)gemm_ceil(d->n, VW) * k / 2 + store + (g.pack_a ? m * k * pack_a : 0) + (g.pack_b ? n * k * pack_b : 0);
+}
+
+static void dot_orient(fg_dot *d) {
+    double as_is = dot_cost(d);
+    dot_transpose(d);
+    if (dot_cost(d) >= as_is) dot_transpose(d);
+}
+
+static int64_t dot_tiles(const fg_dot *d) { return d->nm * d->nn * d->n_batch; }
+
+/* Halves m or n until there are `wanted` tiles or the next would be below `least`. */
+static void dot_halve(fg_dot *d, int64_t wanted, int64_t least_m, int64_t least_n) {
+    while (dot_tiles(d) < wanted) {
+        int can_n = d->tn >= 2 * least_n, can_m = d->tm >= 2 * least_m;
+        if (can_n && (d->tn >= d->tm || !can_m)) {
+            d->tn = gemm_ceil(gemm_ceil(d->n, 2 * d->nn), VW) * VW;
+            d->nn = gemm_ceil(d->n, d->tn);
+        } else if (can_m) {
+            d->tm = gemm_ceil(gemm_ceil(d->m, 2 * d->nm), 4) * 4;
+            d->nm = gemm_ceil(d->m, d->tm);
+        } else {
+            return;
+        }
+    }
+}
+
+static void dot_tile(fg_dot *d) {
+    int64_t cap = DOT_TILE;
+    double work = (double)d->n_batch * (double)d->m * (double)d->n * (double)d->k;
+    int64_t wanted = work < 2.0 * DOT_TASK ? 1 : work > (double)DOT_TASKS * DOT_TASK ? DOT_TASKS : (int64_t)(work / DOT_TASK);
+    d->nm = gemm_ceil(d->m, cap), d->nn = gemm_ceil(d->n, cap), d->nk = 1;
+    d->tm = gemm_min(d->m, gemm_ceil(gemm_ceil(d->m, d->nm), 4) * 4), d->nm = gemm_ceil(d->m, d->tm);
+    d->tn = gemm_min(d->n, gemm_ceil(gemm_ceil(d->n, d->nn), NR) * NR), d->nn = gemm_ceil(d->n, d->tn);
+    dot_halve(d, wanted, 4 * MR, 4 * VW);
+    if (dot_tiles(d) < gemm_min(wanted, 8) && d->k >= 2048 && d->how != DOT_INT) {
+        d->nk = gemm_min(gemm_ceil(wanted, dot_tiles(d)), d->k / 1024);
+    }
+    d->tk = gemm_ceil(d->k, d->nk);
+    d->nk = d->k ? gemm_ceil(d->k, d->tk) : 1;
+    dot_halve(d, gemm_ceil(wanted, d->nk), d->m > 2 * MR ? MR : 4, 2 * VW);
+    double unit = (double)d->tm * (double)d->tn * (double)d->tk;
+    int64_t units = dot_tiles(d) * d->nk;
+    d->units_per_task = wanted == 1 ? units : unit >= DOT_TASK ? 1 : gemm_min(units, (int64_t)(DOT_TASK / (unit + 1)) + 1);
+    d->n_tasks = gemm_ceil(units, d->units_per_task);
+}
+
+#if VW < 16
+/* Whether a BLAS takes this operand as it is: rows or columns contiguous, the other stride long enough. */
+static int dot_blas_takes(const dot_operand *o, int64_t rows, int64_t cols) {
+    int by_rows = o->cs == 4 && o->rs >= 4 * cols, by_cols = o->rs == 4 && o->cs >= 4 * rows;
+    return o->dtype == FG_F32 && o->rs % 4 == 0 && o->cs % 4 == 0 && (by_rows || by_cols) && o->rs < ((int64_t)1 << 32) &&
+           o->cs < ((int64_t)1 << 32);
+}
+#endif
+
+/* With 512-bit vectors the kernels here are never slower than a BLAS, measured; with shorter ones a BLAS has an edge. */
+static int dot_use_blas(const fg_dot *d) {
+#if VW < 16
+    int large = d->tm >= DOT_BLAS_MIN && d->tn >= DOT_BLAS_MIN && d->tk >= DOT_BLAS_MIN && d->tk < ((int64_t)1 << 30);
+    return fg_blas_sgemm && large && dot_blas_takes(&d->a, d->m, d->k) && dot_blas_takes(&d->b, d->k, d->n) &&
+           d->c_in_place && d->c.rs >= 4 * d->n && d->c.rs % 4 == 0 && d->c.rs < ((int64_t)1 << 32);
+#else
+    (void)d;
+    return 0;
+#endif
+}
+
+static void dot_plan(fg_dot *d) {
+    fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
+    if (d->how == DOT_INT) return;
+    d->plan = gemm_plan_tile(d->tm, d->tn, d->tk, d->n % VW || (d->nn > 1 && d->tn % VW), &a, &b);
+    d->c_in_place = d->nk == 1 && d->c.dtype == FG_F32 && d->c.cs == 4;
+    if (dot_is_along_k(d)) d->how = DOT_ALONG_K;
+    else if (dot_use_blas(d)) d->how = DOT_BLAS;
+    if (d->how == DOT_GEMM) d->scratch = d->plan.size_a + d->plan.size_b;
+    if (!d->c_in_place && d->nk == 1) d->scratch += d->tm * d->tn;
+}
+
+/* ---- one tile ---- */
+
+/* Sums along k for at most DOT_ROWS contiguous rows of a and four columns of b, which are contiguous too. */
+FG_INLINE void dot_along_k_block(int rows, int cols, int64_t k, const char *a, int64_t am, const char *b, int64_t bn,
+                                 char *c, int64_t cm) {
+    vf acc[DOT_ROWS][4], y[4];
+    int64_t p = 0;
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) acc[i][j] = (vf){0};
+    for (; p + VW <= k; p += VW) {
+        for (int j = 0; j < cols; j++) y[j] = vf_load(b + j * bn + p * 4);
+        for (int i = 0; i < rows; i++) {
+            vf x = vf_load(a + i * am + p * 4);
+            for (int j = 0; j < cols; j++) acc[i][j] = vf_fma(x, y[j], acc[i][j]);
+        }
+    }
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < cols; j++) {
+            float s = vf_sum(acc[i][j]);
+            for (int64_t q = p; q < k; q++) s += ((const float_any *)(a + i * am))[q] * ((const float_any *)(b + j * bn))[q];
+            *(float_any *)(c + i * cm + j * 4) = s;
+        }
+}
+
+#define DOT_ALONG_K_ROWS(rows)                                                                                        \
+    static void dot_along_k_##rows(int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm) { \
+        int64_t j = 0;                                                                                                \
+        for (; j + 4 <= n; j += 4) dot_along_k_block(rows, 4, k, a->p, a->rs, b->p + j * b->cs, b->cs, c + j * 4, cm); \
+        for (; j < n; j++) dot_along_k_block(rows, 1, k, a->p, a->rs, b->p + j * b->cs, b->cs, c + j * 4, cm);         \
+    }
+DOT_ALONG_K_ROWS(1)
+DOT_ALONG_K_ROWS(2)
+DOT_ALONG_K_ROWS(3)
+
+static void dot_along_k(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm) {
+    if (m == 1) dot_along_k_1(n, k, a, b, c, cm);
+    else if (m == 2) dot_along_k_2(n, k, a, b, c, cm);
+    else if (m == 3) dot_along_k_3(n, k, a, b, c, cm);
+}
+
+#if VW < 16
+static void dot_blas(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm) {
+    int ta = a->cs != 4, tb = b->cs != 4; /* 111: as stored by rows, 112: transposed */
+    fg_blas_sgemm(101, 111 + ta, 111 + tb, (int)m, (int)n, (int)k, 1.0f, (const float *)a->p, (int)((ta ? a->cs : a->rs) / 4),
+                  (const float *)b->p, (int)((tb ? b->cs : b->rs) / 4), 0.0f, (float *)c, (int)(cm / 4));
+}
+#endif
+
+/* The least demanding way: any strides, no memory. Used when the system has no scratch left. */
+static void dot_plain(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm,
+                      int64_t cn, int c_dtype) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) {
+            double s = 0;
+            for (int64_t p = 0; p < k; p++)
+                s += (double)fg_load_f32(a->p + i * a->rs + p * a->cs, a->dtype) * fg_load_f32(b->p + p * b->rs + j * b->cs, b->dtype);
+            fg_store_f32(c + i * cm + j * cn, c_dtype, (float)s);
+        }
+}
+
+FG_INLINE void dot_int_row(int64_t n, int64_t k, const char *a, int64_t ak, const char *b, int64_t bk, int64_t bn, char *c,
+                           int64_t cn) {
+    uint32_t acc[64];
+    for (int64_t j = 0; j < n; j++) acc[j] = 0;
+    for (int64_t p = 0; p < k; p++) {
+        uint32_t x = *(const uint32_any *)(a + p * ak);
+        for (int64_t j = 0; j < n; j++) acc[j] += x * *(const uint32_any *)(b + p * bk + j * bn);
+    }
+    for (int64_t j = 0; j < n; j++) *(uint32_any *)(c + j * cn) = acc[j];
+}
+
+/* Both signednesses: the low 32 bits of sums and products are the same. */
+static void dot_int(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm, int64_t cn) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j += 64) {
+            int64_t w = gemm_min(n - j, 64);
+            const char *ai = a->p + i * a->rs, *bj = b->p + j * b->cs;
+            char *cj = c + i * cm + j * cn;
+            if (b->cs == 4) dot_int_row(w, k, ai, a->cs, bj, b->rs, 4, cj, cn);
+            else dot_int_row(w, k, ai, a->cs, bj, b->rs, b->cs, cj, cn);
+        }
+}
+
+/* ---- running ---- */
+
+typedef struct {
+    const fg_dot *d;
+    const char *a, *b;
+    char *c;
+    float *slices; /* [batch][nk][m][n], or NULL */
+    int plain;     /* no memory for them */
+} dot_run;
+
+static void dot_store(int64_t m, int64_t n, const float *t, char *c, int64_t cm, int64_t cn, int dtype) {
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++) fg_store_f32(c + i * cm + j * cn, dtype, t[i * n + j]);
+}
+
+static void dot_compute(const fg_dot *d, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,
+                        int64_t cm, float *scratch) {
+    if (d->how == DOT_ALONG_K) dot_along_k(m, n, k, a, b, c, cm);
+#if VW < 16
+    else if (d->how == DOT_BLAS) dot_blas(m, n, k, a, b, c, cm);
+#endif
+    else gemm_tile(&d->plan, m, n, k, a, b, c, cm, scratch);
+}
+
+/* What one unit of work computes: unit = ((batch * nk + slice) * nm + row of tiles) * nn + column of tiles. */
+typedef struct {
+    int64_t i, j, m, n, k, slice;
+    fg_matrix a, b;
+    char *c;
+} dot_part;
+
+static dot_part dot_find(const dot_run *r, int64_t unit) {
+    const fg_dot *d = r->d;
+    dot_part u = {.j = unit % d->nn * d->tn, .i = unit / d->nn % d->nm * d->tm, .slice = unit / d->nn / d->nm};
+    int64_t p = u.slice % d->nk * d->tk, batch = u.slice / d->nk;
+    u.m = gemm_min(d->m - u.i, d->tm), u.n = gemm_min(d->n - u.j, d->tn), u.k = gemm_min(d->k - p, d->tk);
+    u.a = dot_layout(&d->a), u.b = dot_layout(&d->b);
+    u.a.p = r->a + u.i * u.a.rs + p * u.a.cs;
+    u.b.p = r->b + p * u.b.rs + u.j * u.b.cs;
+    u.c = r->c + u.i * d->c.rs + u.j * d->c.cs;
+    for (int t = d->nb - 1; t >= 0; t--) {
+        int64_t x = batch % d->batch[t];
+        batch /= d->batch[t];
+        u.a.p += x * d->a.batch[t], u.b.p += x * d->b.batch[t], u.c += x * d->c.batch[t];
+    }
+    return u;
+}
+
+static void dot_unit(const dot_run *r, int64_t unit, float *scratch) {
+    const fg_dot *d = r->d;
+    dot_part u = dot_find(r, unit);
+    if (d->how == DOT_INT) {
+        dot_int(u.m, u.n, u.k, &u.a, &u.b, u.c, d->c.rs, d->c.cs);
+    } else if (r->plain || !scratch) {
+        dot_plain(u.m, u.n, u.k, &u.a, &u.b, u.c, d->c.rs, d->c.cs, d->c.dtype);
+    } else if (r->slices) {
+        float *c = r->slices + (u.slice * d->m + u.i) * d->n + u.j;
+        dot_compute(d, u.m, u.n, u.k, &u.a, &u.b, (char *)c, d->n * 4, scratch);
+    } else if (d->c_in_place) {
+        dot_compute(d, u.m, u.n, u.k, &u.a, &u.b, u.c, d->c.rs, scratch);
+    } else {
+        float *t = scratch + d->scratch - d->tm * d->tn;
+        dot_compute(d, u.m, u.n, u.k, &u.a, &u.b, (char *)t, u.n * 4, scratch);
+        dot_store(u.m, u.n, t, u.c, d->c.rs, d->c.cs, d->c.dtype);
+    }
+}
+
+static void dot_task(void *ctx, int64_t task) {
+    const dot_run *r = ctx;
+    const fg_dot *d = r->d;
+    _Alignas(64) float stack[DOT_STACK];
+    float *scratch = d->scratch <= DOT_STACK ? stack : fg_alloc(d->scratch * 4);
+    int64_t first = task * d->units_per_task, last = gemm_min(first + d->units_per_task, dot_tiles(d) * d->nk);
+    for (int64_t u = first; u < last; u++) dot_unit(r, u, scratch);
+    if (scratch != stack) fg_free(scratch);
+}
+
+/* Adds the slices of one row of c, in their order. */
+static void dot_add_slices(const dot_run *r, int64_t row) {
+    const fg_dot *d = r->d;
+    int64_t i = row % d->m, batch = row / d->m;
+    const float *s = r->slices + (batch * d->nk * d->m + i) * d->n;
+    char *c = r->c + i * d->c.rs;
+    for (int t = d->nb - 1; t >= 0; t--) c += batch % d->batch[t] * d->c.batch[t], batch /= d->batch[t];
+    for (int64_t j = 0; j < d->n; j += 64) {
+        double sum[64] = {0};
+        int64_t w = gemm_min(d->n - j, 64);
+        for (int64_t q = 0; q < d->nk; q++)
+            for (int64_t x = 0; x < w; x++) sum[x] += s[q * d->m * d->n + j + x];
+        for (int64_t x = 0; x < w; x++) fg_store_f32(c + (j + x) * d->c.cs, d->c.dtype, (float)sum[x]);
+    }
+}
+
+static int64_t dot_add_tasks(const fg_dot *d) { return d->n_batch * d->m * d->n * d->nk < FG_SERIAL_WORK ? 1 : 8; }
+
+static void dot_add_rows(void *ctx, int64_t task) {
+    const fg_dot *d = ((const dot_run *)ctx)->d;
+    int64_t rows = d->n_batch * d->m, per = gemm_ceil(rows, dot_add_tasks(d));
+    for (int64_t i = task * per; i < gemm_min(rows, (task + 1) * per); i++) dot_add_slices(ctx, i);
+}
+
+/* Without memory for the slices: in one go. */
+static void dot_run_plain(dot_run *r) {
+    fg_dot whole = *r->d;
+    whole.nk = whole.units_per_task = 1, whole.tk = whole.k, whole.scratch = 0;
+    r->d = &whole, r->plain = 1;
+    fg_parallel_for(dot_tiles(&whole), dot_task, r);
+}
+
+static void dot_run_kernel(const fg_kernel *kernel, void *const *base) {
+    const fg_dot *d = (const fg_dot *)kernel;
+    if (d->n_tasks == 0) return;
+    dot_run r = {d, (const char *)base[d->a.slot] + d->a.offset, (const char *)base[d->b.slot] + d->b.offset,
+                 (char *)base[d->c.slot] + d->c.offset, NULL, 0};
+    if (d->nk == 1) {
+        fg_parallel_for(d->n_tasks, dot_task, &r);
+    } else if ((r.slices = fg_alloc(d->n_batch * d->nk * d->m * d->n * 4)) == NULL) {
+        dot_run_plain(&r);
+    } else {
+        fg_parallel_for(d->n_tasks, dot_task, &r);
+        fg_parallel_for(dot_add_tasks(d), dot_add_rows, &r);
+        fg_free(r.slices);
+    }
+}
+
+fg_kernel *FG_NAME(fg_dot_new)(fg_reader *r) {
+    fg_dot d;
+    memset(&d, 0, sizeof d);
+    dot_read(r, &d);
+    if (!fg_read_end(r)) return NULL;
+    d.base.run = dot_run_kernel;
+    if (d.n_batch * d.m * d.n > 0) {
+        dot_coalesce(&d);
+        d.n_batch = 1;
+        for (int i = 0; i < d.nb; i++) d.n_batch *= d.batch[i];
+        dot_orient(&d);
+        dot_tile(&d);
+        dot_plan(&d);
+    }
+    fg_dot *out = malloc(sizeof d);
+    if (out) *out = d;
+    return out ? &out->base : fg_fail(r, "out of memory");
+}
