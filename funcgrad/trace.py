@@ -66,11 +66,12 @@ class Tracer(Value):
 
 
 class _Local(threading.local):
-    """Per thread: the builders from the outermost in, and the source line that replayed equations keep."""
+    """Per thread: the builders from the outermost in, the source line that replayed equations keep, the named axes."""
 
     def __init__(self) -> None:
         self.stack: list[Builder] = []
         self.site: Site | None = None
+        self.axes: list[tuple[Any, int]] = []
 
 
 _local = _Local()
@@ -237,6 +238,27 @@ def at_site(site: Site | None) -> Iterator[None]:
         yield
     finally:
         _local.site = saved
+
+
+@contextmanager
+def named_axis(name: Any, size: int) -> Iterator[None]:
+    """Make a ``vmap`` axis known by name to the collectives inside; None names nothing."""
+    depth = len(_local.axes)
+    if name is not None:
+        _local.axes.append((name, size))
+    try:
+        yield
+    finally:
+        del _local.axes[depth:]
+
+
+def axis_size(name: Any) -> int:
+    """Return the size of a named axis; NameError when no enclosing ``vmap`` names it."""
+    for known, size in reversed(_local.axes):
+        if known == name:
+            return size
+    names = ", ".join(repr(n) for n, _ in _local.axes) or "none"
+    raise NameError(message("collective", "the axis must be named by an enclosing vmap", f"{name!r}; there are: {names}"))
 
 
 def bind_all(prim: Primitive, *args: Any) -> list[Any]:

@@ -1,0 +1,308 @@
+"""Array: an immutable value on a device; what eager operations take and give.
+
+Memory belongs to the device's storage; ``np.asarray`` reads it without a copy where the device shares memory with the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.errors import (
+    DeviceError,
+    DonationError,
+    DTypeError,
+    TracerArrayConversionError,
+    TracerBoolConversionError,
+    TracerIntegerConversionError,
+    TreeError,
+    UnexpectedTracerError,
+    message,
+)
+from funcgrad.ir import Aval, Literal
+from funcgrad.primitive import Primitive
+from funcgrad.prims.pointwise import Convert
+from funcgrad.runtime import device as _device
+from funcgrad.trace import Tracer, Value, bind, set_evaluator
+
+__all__ = ["Array", "as_value", "asarray", "default_device", "device_get", "device_put", "is_array"]
+
+SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
+
+
+class Array(Value):
+    """An immutable array on a device.
+
+    >>> asarray([1.0, 2.0])
+    Array([1., 2.], dtype=float32)
+    """
+
+    __slots__ = ("_storage", "aval", "device")
+    device: Any
+
+    def __init__(self, storage: Any, aval: Aval, device: Any):
+        self._storage, self.aval, self.device = storage, aval, device
+
+    @property
+    def storage(self) -> Any:
+        """The device memory; raises DonationError or DeviceError when it was given away or deleted."""
+        s = self._storage
+        if type(s) is Gone:
+            raise s.error()
+        return s
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the values on the host; bfloat16 becomes float32."""
+        return dtypes.widen(self._host()) if self.aval.dtype == dtypes.bfloat16 else self._host()
+
+    def _host(self) -> np.ndarray[Any, Any]:
+        host: np.ndarray[Any, Any] = self.device.get(self.storage, self.aval)
+        return host
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        host = self.numpy()
+        if dtype is not None and host.dtype != dtype:
+            return host.astype(dtype)
+        return host.copy() if copy else host
+
+    def __repr__(self) -> str:
+        if type(self._storage) is Gone:
+            return f"Array({self.aval}, {self._storage.why})"
+        text = np.array2string(self.numpy(), separator=", ", prefix="Array(", max_line_width=100)
+        return f"Array({text}, dtype={dtypes.NAMES[self.aval.dtype]})"
+
+    def __str__(self) -> str:
+        return str(self.numpy())
+
+    def __reduce__(self) -> Any:
+        return _rebuild, (self._host(), self.aval)
+
+    def delete(self) -> None:
+        """Free the memory now; using the array afterwards is an error."""
+        self._storage = Gone("deleted", "delete() was called on it")
+
+    def is_deleted(self) -> bool:
+        """Return whether the memory was given away or freed."""
+        return type(self._storage) is Gone
+
+    def block_until_ready(self) -> Array:
+        """Wait for the device; return self."""
+        self.device.synchronize()
+        return self
+
+
+class Gone:
+    """Stands in for memory that an array no longer has."""
+
+    __slots__ = ("reason", "why")
+
+    def __init__(self, why: str, reason: str):
+        self.why, self.reason = why, reason
+
+    def error(self) -> Exception:
+        """What to raise when the array is used."""
+        if self.why == "donated":
+            way_out = "use the array that the call returned, or leave it out of donate_argnums"
+            return DonationError(message("array", "its memory was donated", self.reason, way_out))
+        return DeviceError(message("array", "its memory was freed", self.reason))
+
+
+def _rebuild(host: np.ndarray[Any, Any], aval: Aval) -> Array:
+    return _put(dtypes.narrow(host, aval.dtype), _device.default())
+
+
+def _put(host: np.ndarray[Any, Any], device: Any) -> Array:
+    return Array(device.put(host), Aval(host.shape, host.dtype), device)
+
+
+def is_array(x: Any) -> bool:
+    """Return whether ``x`` is an array of funcgrad's (or a tracer), or of numpy's."""
+    return isinstance(x, (Value, np.ndarray))
+
+
+def asarray(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an Array for array-like data: numbers, nested lists, numpy arrays, anything with ``__array__`` or ``__dlpack__``.
+
+    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.
+
+    >>> asarray([[1, 2], [3, 4]]).shape
+    (2, 2)
+    """
+    if isinstance(x, Value) and device is None:
+        return x if dtype is None else convert_to(x, dtypes.as_dtype(dtype))
+    dev = _device.get(device) if device is not None else _device.default()
+    if isinstance(x, Array):
+        moved = x if x.device is dev else _put(dtypes.narrow(x._host(), x.aval.dtype), dev)
+        return moved if dtype is None else convert_to(moved, dtypes.as_dtype(dtype))
+    return _put(to_host(x, dtype, dev.float64), dev)
+
+
+def to_host(x: Any, dtype: Any = None, keep_float64: bool = False) -> np.ndarray[Any, Any]:
+    """Return host data in a dtype that a device can hold."""
+    if dtype is None and isinstance(x, SCALARS) and not isinstance(x, np.generic):
+        dtype = dtypes.scalar_dtype(x)
+    a = _host_array(x)
+    target = dtypes.as_dtype(dtype) if dtype is not None else dtypes.host_dtype(a.dtype, keep_float64)
+    if target == dtypes.float64 and not keep_float64:
+        target = dtypes.float32
+    if a.dtype.name == "bfloat16":
+        a = a.astype(np.float32)
+    return dtypes.narrow(dtypes.widen(a) if a.dtype == dtypes.bfloat16 and target != a.dtype else a, target)
+
+
+def _host_array(x: Any) -> np.ndarray[Any, Any]:
+    if isinstance(x, np.ndarray):
+        return x
+    if isinstance(x, (list, tuple)):
+        x = _lists_of_values(x)
+    if hasattr(x, "__dlpack__") and not hasattr(x, "__array__"):
+        return np.from_dlpack(x)
+    try:
+        a = np.asarray(x)
+    except (ValueError, TypeError) as e:
+        if isinstance(e, TracerArrayConversionError):
+            raise
+        raise DTypeError(message("asarray", "array-like data is required", f"{type(x).__name__}: {e}")) from None
+    if a.dtype.kind in "OUSV" and a.dtype != dtypes.bfloat16:
+        got = f"{type(x).__name__} {str(x)[:60]!r}"
+        raise DTypeError(message("asarray", "numbers are required", got, "convert it, or keep it out of the tree"))
+    return a
+
+
+def _lists_of_values(x: Any) -> Any:
+    if isinstance(x, (list, tuple)):
+        return [_lists_of_values(v) for v in x]
+    return x.numpy() if isinstance(x, Array) else x
+
+
+def convert_to(x: Any, dtype: Any) -> Any:
+    """Return the value in another dtype; float64 becomes float32 unless the value lives on the numpy device."""
+    from_device = isinstance(x, Array) and x.device.float64
+    if dtype == dtypes.float64 and not (from_device or _device.default().float64):
+        dtype = dtypes.float32
+    return x if x.aval.dtype == dtype else bind(Convert(dtype), x)
+
+
+def as_value(x: Any, dtype: Any = None) -> Any:
+    """Return what operations take for any operand: values and literals as they are, scalars as literals, data as arrays."""
+    if isinstance(x, (Value, Literal)):
+        return x
+    if isinstance(x, SCALARS):
+        if dtype is None and isinstance(x, np.generic):
+            dtype = dtypes.host_dtype(x.dtype, _device.default().float64)
+        return Literal(x, dtype or dtypes.scalar_dtype(x))
+    if hasattr(x, "__fg_array__"):
+        return x.__fg_array__()
+    return asarray(x)
+
+
+# -- conversions of traced values --------------------------------------------------------------------------------
+def concrete(x: Any, error: type[Exception], what: str) -> Array:
+    """Return the concrete array behind a value, or raise ``error`` for a traced one that has none."""
+    if isinstance(x, Tracer):
+        known = x.concrete()
+        if known is None:
+            b = x.builder
+            ways = "fg.numpy.where or fg.lax.cond instead of if; static_argnums for what decides shapes or Python control flow"
+            got = f"{x.aval} traced in {b.name or 'a function'}"
+            raise error(message(what, "a value is required, and a traced one has only shape and dtype", got, ways))
+        return concrete(known, error, what)
+    assert isinstance(x, Array)
+    return x
+
+
+def to_bool(x: Any) -> bool:
+    """``bool(x)``."""
+    if x.aval.size != 1:
+        ways = "use .any() or .all()"
+        raise ValueError(message("bool", "exactly one element is required", str(x.aval), ways))
+    return bool(concrete(x, TracerBoolConversionError, "bool").numpy().reshape(()))
+
+
+def to_scalar(x: Any, kind: type, what: str) -> Any:
+    """``int(x)``, ``float(x)``: one element as a Python number."""
+    error = TracerIntegerConversionError if kind is int else TracerArrayConversionError
+    if x.aval.size != 1:
+        raise TypeError(message(what, "exactly one element is required", str(x.aval)))
+    return kind(concrete(x, error, what).numpy().reshape(()))
+
+
+def to_index(x: Any) -> int:
+    """``operator.index(x)``, for ``range``, shapes and Python lists."""
+    if x.aval.shape or not dtypes.is_int(x.aval.dtype):
+        raise TypeError(message("index", "an integer scalar is required", str(x.aval)))
+    return int(concrete(x, TracerIntegerConversionError, "index").numpy())
+
+
+def tracer_to_numpy(x: Any, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+    """``np.asarray(x)`` of a traced value."""
+    return concrete(x, TracerArrayConversionError, "np.asarray").__array__(dtype, copy)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+@contextmanager
+def default_device(device: Any) -> Iterator[Any]:
+    """Make ``device`` ("cpu", "numpy", "vulkan:0") the one that new arrays and computations use, for this thread.
+
+    >>> with default_device("numpy"):
+    ...     asarray(np.ones(2)).dtype
+    dtype('float64')
+    """
+    dev = _device.get(device)
+    saved = _device.set_default(dev)
+    try:
+        yield dev
+    finally:
+        _device.set_default(saved)
+
+
+def device_put(x: Any, device: Any = None) -> Any:
+    """Return the array (one leaf) on a device, copying when it is elsewhere."""
+    return asarray(x, device=device or _device.default())
+
+
+def device_get(x: Any) -> np.ndarray[Any, Any]:
+    """Return a leaf's values as a numpy array of the caller's own."""
+    return np.array(x)
+
+
+def common_device(xs: Sequence[Any]) -> Any:
+    """The one device of the arrays among ``xs``; the default device when there is none."""
+    found = None
+    for x in xs:
+        if type(x) is Array:
+            if found is None:
+                found = x.device
+            elif found is not x.device:
+                got = f"{found.name} and {x.device.name}"
+                raise DeviceError(message("operation", "all arrays must be on one device", got, "move one with fg.device_put"))
+    return found or _device.default()
+
+
+def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Any]:
+    """Run one primitive on arrays and literals now, on the device where they are."""
+    for x in xs:
+        if isinstance(x, Tracer):
+            raise UnexpectedTracerError(message(prim.name, "a traced value was used outside its trace", str(x.aval)))
+    device = common_device(xs)
+    avals = prim.infer_all(*[x.aval for x in xs])
+    operands = [x if isinstance(x, Literal) else x.storage for x in xs]
+    stored = device.run_primitive(prim, operands, [x.aval for x in xs], avals)
+    return [Array(s, a, device) for s, a in zip(stored, avals, strict=True)]
+
+
+set_evaluator(evaluate)
+
+
+def leaf_value(x: Any, path: str, what: str) -> Any:
+    """Return an operand for a leaf of a user's tree, or raise TreeError naming its path."""
+    if isinstance(x, Value):
+        return x
+    if isinstance(x, (str, bytes)) or not (isinstance(x, SCALARS) or hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
+        ways = "pass it by static_argnums, or keep it outside and close over it"
+        raise TreeError(message(what, "every leaf must be a number or an array", f"{type(x).__name__} at {path}", ways))
+    return asarray(x)

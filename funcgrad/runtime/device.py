@@ -1,0 +1,154 @@
+"""Devices by name, the default one, and the numpy device, which is the reference for all others.
+
+A device has: ``name``; ``float64`` (whether it keeps float64); ``put(host) -> storage`` (a copy), ``get(storage, aval) -> numpy
+array``; ``run_primitive(prim, operands, in_avals, out_avals) -> storages`` (operands are storages or literals);
+``compile(graph, donate) -> Executable``; ``synchronize()``.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad.errors import DeviceError, message
+from funcgrad.ir import Aval, Graph, Literal
+from funcgrad.primitive import Primitive
+
+__all__ = ["Device", "NumpyDevice", "default", "devices", "get", "register", "set_default"]
+
+
+class Device:
+    """Base of all devices."""
+
+    name = ""
+    float64 = False
+
+    def put(self, host: np.ndarray[Any, Any]) -> Any:
+        """Return device memory holding a copy of host data, which has a dtype of :mod:`funcgrad.dtypes`."""
+        raise NotImplementedError(f"{type(self).__name__}.put")
+
+    def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
+        """Return the values as a numpy array that must not be written."""
+        raise NotImplementedError(f"{type(self).__name__}.get")
+
+    def run_primitive(
+        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
+    ) -> list[Any]:
+        """Run one primitive now."""
+        raise NotImplementedError(f"{type(self).__name__}.run_primitive")
+
+    def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Any:
+        """Return what runs the graph: ``run(storages) -> storages``."""
+        raise NotImplementedError(f"{type(self).__name__}.compile")
+
+    def synchronize(self) -> None:
+        """Wait until everything asked for is done."""
+
+    def __repr__(self) -> str:
+        return f"Device({self.name!r})"
+
+
+class NumpyExecutable:
+    """Runs a graph equation by equation through the primitives' numpy references."""
+
+    donated: frozenset[int] = frozenset()
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+
+    def run(self, storages: Sequence[Any]) -> list[Any]:
+        """Return the outputs for the inputs."""
+        env: dict[Any, Any] = dict(zip(self.graph.inputs, storages, strict=True))
+        for eqn in self.graph.eqns:
+            xs = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]
+            env.update(zip(eqn.outputs, eqn.prim.evaluate(*xs), strict=True))
+        return [a.value if isinstance(a, Literal) else env[a] for a in self.graph.outputs]
+
+
+class NumpyDevice(Device):
+    """The reference: every primitive by numpy, in the dtype given, float64 included."""
+
+    name = "numpy"
+    float64 = True
+
+    def put(self, host: np.ndarray[Any, Any]) -> Any:
+        copy = np.array(host)
+        copy.flags.writeable = False
+        return copy
+
+    def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
+        view: np.ndarray[Any, Any] = storage.view()
+        view.flags.writeable = False
+        return view
+
+    def run_primitive(
+        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
+    ) -> list[Any]:
+        return list(prim.evaluate(*[x.value if isinstance(x, Literal) else x for x in operands]))
+
+    def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> NumpyExecutable:
+        return NumpyExecutable(graph)
+
+
+_factories: dict[str, Callable[[], list[Device]]] = {"numpy": lambda: [NumpyDevice()]}
+_made: dict[str, list[Device]] = {}
+_local = threading.local()
+
+
+def register(platform: str, factory: Callable[[], list[Device]]) -> None:
+    """Add a platform: ``factory`` gives its devices, or raises DeviceError saying why there are none."""
+    _factories[platform] = factory
+
+
+def _platform(name: str) -> list[Device]:
+    if name not in _made:
+        _made[name] = _factories[name]()
+    return _made[name]
+
+
+def devices(platform: str | None = None) -> list[Device]:
+    """Return the devices of a platform, or all that are usable here."""
+    if platform is not None:
+        return list(_platform(platform))
+    found = []
+    for name in _factories:
+        try:
+            found += _platform(name)
+        except DeviceError:
+            continue
+    return found
+
+
+def get(device: Any) -> Device:
+    """Return the device for a name ("cpu", "vulkan:0", "numpy") or a Device."""
+    if isinstance(device, Device):
+        return device
+    platform, _, number = str(device).partition(":")
+    if platform in _factories and (not number or number.isdigit()):
+        found = _platform(platform)
+        if int(number or 0) < len(found):
+            return found[int(number or 0)]
+        raise DeviceError(message("device", f"there are {len(found)} devices of {platform}", repr(device)))
+    known = ", ".join(d.name for d in devices())
+    raise DeviceError(message("device", f"a name among {known} is required", repr(device)))
+
+
+def default() -> Device:
+    """Return this thread's default device: set by ``default_device``, else by FUNCGRAD_PLATFORMS, else "cpu"."""
+    found: Device | None = getattr(_local, "device", None)
+    if found is None:
+        _local.device = found = get(os.environ.get("FUNCGRAD_PLATFORMS", "cpu").split(",")[0])
+    return found
+
+
+def set_default(device: Device) -> Device:
+    """Make a device this thread's default; return the one before."""
+    before = default() if getattr(_local, "device", None) is not None else None
+    _local.device = device
+    return before  # type: ignore[return-value]
+
+

@@ -1,0 +1,71 @@
+"""Looking without running: make_graph, eval_shape."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from funcgrad import tree
+from funcgrad.ir import Aval, Graph
+from funcgrad.passes.simplify import dead_code
+from funcgrad.trace import trace
+from funcgrad.transforms.flat import FlatFunction, name_of, values_of
+
+__all__ = ["ShapeDtypeStruct", "eval_shape", "make_graph", "make_jaxpr"]
+
+ShapeDtypeStruct = Aval
+
+
+def abstract_leaves(args: Any, what: str) -> tuple[list[Aval], tree.TreeDef]:
+    """Flatten arguments, arrays or ShapeDtypeStructs, to types."""
+    leaves, treedef = tree.flatten(args)
+    if any(not isinstance(x, Aval) for x in leaves):
+        shells = [x if isinstance(x, Aval) else values_of(x, what)[0][0].aval for x in leaves]
+        return shells, treedef
+    return leaves, treedef
+
+
+def make_graph(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """Return a function that gives the graph of ``fun`` for its arguments, without running it.
+
+    Arguments may be arrays or ``ShapeDtypeStruct``s.  Closed-over arrays are the graph's first inputs.  With ``return_shape`` returns
+    the pair (graph, types of the result).
+
+    >>> make_graph(lambda x: x * 2.0)(1.0)
+    { a: f32[] .
+      b: f32[] = mul a 2.0:f32[]
+      return b }
+    """
+    what = f"make_graph of {name_of(fun)}"
+    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
+
+    @functools.wraps(fun)
+    def graph_of(*args: Any, **kwargs: Any) -> Any:
+        fixed = {n % len(args) for n in static}
+        dynamic = tuple([a for i, a in enumerate(args) if i not in fixed])
+
+        def call(xs: Any, kw: Any) -> Any:
+            it = iter(xs)
+            return fun(*[a if i in fixed else next(it) for i, a in enumerate(args)], **kw)
+
+        avals, treedef = abstract_leaves((dynamic, kwargs), what)
+        flat = FlatFunction(call, treedef, what)
+        graph: Graph = dead_code(trace(flat, avals, name=name_of(fun)).graph)
+        return (graph, tree.unflatten(flat.out_tree, list(graph.out_avals))) if return_shape else graph
+
+    return graph_of
+
+
+make_jaxpr = make_graph
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Return the types of ``fun(*args)`` without computing it, as a tree of ``ShapeDtypeStruct``.
+
+    >>> eval_shape(lambda x: x @ x.T, ShapeDtypeStruct((2, 3), "float32"))
+    f32[2,2]
+    """
+    return make_graph(fun, return_shape=True)(*args, **kwargs)[1]
