@@ -180,9 +180,11 @@ def archive() -> Path:
     if path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == sha256:
         return path
     print(f"funcgrad: downloading {name} {version} with pip", file=sys.stderr)
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "--require-hashes"]
-    command += ["--disable-pip-version-check", "-q", "-d", str(path.parent), "-r", str(SOURCE / "requirements.txt")]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # pip asks the archive for its metadata, which may want CMake: let it find this environment's.
+    env = {**os.environ, "PATH": os.pathsep.join([os.environ.get("PATH", ""), str(script_dir())])}
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--no-binary", name, "--require-hashes", "-q"]
+    command += ["--disable-pip-version-check", "-d", str(path.parent), "-r", str(SOURCE / "requirements.txt")]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode or not path.exists():
         print(done.stderr[-2000:], file=sys.stderr)
         raise BuildError(f"pip could not download {name} {version}: connect to a network with a Python package index.")
@@ -246,9 +248,9 @@ def write_extension_source(path: Path) -> None:
     except ImportError:
         raise BuildError("cffi was not found: install it (pip install cffi).") from None
     ffi = cffi.FFI()
-    for name in ("fg.h", "graph.h", "cdef.h"):
+    for name in ("fg.h", "graph.h", "program.h", "cdef.h"):
         ffi.cdef(declarations((CSRC / name).read_text()))
-    includes = ("fg.h", "graph.h", "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
+    includes = ("fg.h", "graph.h", "program.h", "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
     ffi.set_source("funcgrad.runtime._ggml", "\n".join(f'#include "{name}"' for name in includes))
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.redirect_stdout(None):
