@@ -6,7 +6,7 @@
 #include "k_gemm.h"
 
 #define DOT_TASK ((int64_t)1 << 18) /* multiply-adds that are worth a task */
-#define DOT_TASKS 16                /* tasks to aim at */
+#define DOT_TASKS 8                 /* tasks to aim at */
 #define DOT_TILE 512                /* the largest tile */
 #define DOT_STACK 4096              /* floats of scratch kept on the stack */
 #define DOT_ROWS 3                  /* rows that the kernel for contiguous k takes */
@@ -137,7 +137,7 @@ static int dot_is_along_k(const fg_dot *d) {
 static double dot_cost(const fg_dot *d) {
     double m = (double)d->m, n = (double)d->n, k = (double)d->k;
     fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
-    double store = d->c.dtype == FG_F32 && d->c.cs == 4 ? 0 : m * n;
+    double store = d->c.dtype == FG_F32 && d->c.cs == 4 ? 0 : 4 * m * n;
     if (dot_is_along_k(d)) return m * n * (k / VW + 6) + store;
     gemm_plan g = gemm_plan_tile(gemm_min(d->m, DOT_TILE), gemm_min(d->n, DOT_TILE), d->k, 1, &a, &b);
     double pack_b = d->b.dtype != FG_F32 ? 2 : d->b.cs == 4 ? 0.1 : d->b.rs == 4 ? 0.5 : 1;

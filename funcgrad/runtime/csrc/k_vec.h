@@ -46,6 +46,21 @@ FG_INLINE vf vf_fma(vf a, vf b, vf c) {
 #endif
 }
 
+/* The first n <= VW lanes of a vector in memory, without touching what follows (x86 only). */
+#if defined(__AVX512F__)
+typedef __mmask16 vf_mask;
+FG_INLINE vf_mask vf_first(int64_t n) { return (vf_mask)(0xffffu >> (VW - n)); }
+FG_INLINE vf vf_load_mask(const void *p, vf_mask m) { return (vf)_mm512_maskz_loadu_ps(m, p); }
+FG_INLINE void vf_store_mask(void *p, vf_mask m, vf x) { _mm512_mask_storeu_ps(p, m, (__m512)x); }
+#elif defined(__AVX2__)
+typedef __m256i vf_mask;
+FG_INLINE vf_mask vf_first(int64_t n) {
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+FG_INLINE vf vf_load_mask(const void *p, vf_mask m) { return (vf)_mm256_maskload_ps((const float *)p, m); }
+FG_INLINE void vf_store_mask(void *p, vf_mask m, vf x) { _mm256_maskstore_ps((float *)p, m, (__m256)x); }
+#endif
+
 /* The larger (smaller) of a and x; NaN when either is. */
 FG_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 FG_INLINE vf vf_max(vf a, vf x) { return vf_select((x > a) | (x != x), x, a); }
