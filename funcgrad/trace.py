@@ -120,15 +120,15 @@ class Builder:
 
     def atom(self, x: Any) -> Atom:
         """Return the variable or literal that stands for ``x`` in this graph, capturing it when it comes from outside."""
-        if type(x) is Tracer:
-            if x.builder is self:
-                return x.var
-            _check_alive(x)
-        elif isinstance(x, Literal):
+        if type(x) is Tracer and x.builder is self:
+            return x.var
+        if isinstance(x, Literal):
             return x
         found = self.captured.get(id(x))
         if found is not None:
             return found[0]
+        if type(x) is Tracer:
+            _check_alive(x)
         var = Var(x.aval)
         self.captured[id(x)] = (var, x)
         if not (self.abstract and type(x) is Tracer):
@@ -159,7 +159,7 @@ class Builder:
                 self._producer = {v: e for e in self.eqns for v in e.outputs}
             for eqn in self._needed(var):
                 xs = [self._known_atom(a) for a in eqn.inputs]
-                if any(x is None for x in xs):
+                if any(x is None for x in xs) or getattr(eqn.prim, "collective", False):
                     return None
                 with _paused():
                     outs = evaluate(eqn.prim, xs)
@@ -266,6 +266,8 @@ def bind_all(prim: Primitive, *args: Any) -> list[Any]:
     stack = _local.stack
     if stack and (stack[-1].abstract or any(type(a) is Tracer for a in args) or any(b.abstract for b in stack)):
         return stack[-1].emit(prim, args)
+    if stack and getattr(prim, "collective", False):
+        return stack[-1].emit(prim, args)
     for a in args:
         if type(a) is Tracer:
             _check_alive(a)
@@ -290,13 +292,15 @@ def trace(
     avals: Sequence[Aval],
     values: Sequence[Value | None] | None = None,
     name: str = "",
-    abstract: bool | None = None,
+    closed: Sequence[Value] = (),
 ) -> Traced:
     """Record ``fun``, a function of flat values that returns flat values or literals.
 
-    ``values`` are the concrete arguments where Python may look at them; without any the trace is abstract.
+    ``values`` are the concrete arguments where Python may look at them; without any the trace is abstract.  ``closed`` are
+    values that it may close over though their own trace has ended; they become the first captured inputs.
     """
-    builder = Builder(name, abstract=(values is None) if abstract is None else abstract)
+    builder = Builder(name, abstract=values is None)
+    builder.captured = {id(v): (Var(v.aval), v) for v in closed}
     values = values or [None] * len(avals)
     with building(builder):
         inputs = [builder.input(a, v) for a, v in zip(avals, values, strict=True)]

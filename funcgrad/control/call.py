@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes
+from funcgrad.dtypes import HALVES, narrow
 from funcgrad.errors import FuncgradError, MissingRule, message
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.batch import batch_graph
@@ -17,14 +18,16 @@ from funcgrad.passes.inline import inline
 from funcgrad.passes.reverse import Halves, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
 from funcgrad.primitive import Primitive, apply, broadcast_leading, zeros
-from funcgrad.trace import bind_all, replay, trace
+from funcgrad.trace import Tracer, bind_all, replay, trace
 
 Policy = Callable[[Equation], bool]
 
 
 def eval_graph(graph: Graph, *xs: Any) -> list[Any]:
     """Run a graph on numpy arrays by its primitives' references."""
-    env: dict[Any, Any] = dict(zip(graph.inputs, xs, strict=True))
+    pairs = zip(graph.inputs, xs, strict=True)
+    # What calls this has widened halves to float32 for its own arithmetic; the equations inside want their own types.
+    env: dict[Any, Any] = {v: narrow(x, v.aval.dtype) if v.aval.dtype in HALVES else x for v, x in pairs}
     for eqn in graph.eqns:
         outs = eqn.prim.evaluate(*[a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs])
         env.update(zip(eqn.outputs, outs, strict=True))
@@ -181,92 +184,172 @@ class Checkpoint(Call):
         return self.with_graph(forward), Checkpoint(simplify(again), self.label, self.policy)
 
 
+Rule = Callable[[], Graph]
+
+
+@dataclass(frozen=True)
+class Constant(Primitive):
+    """A concrete array inside a graph; ``jit`` makes it an input."""
+
+    value: Any
+    name = "constant"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self.value is other.value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __str__(self) -> str:
+        return f"constant({self.value.aval})"
+
+    def infer(self, *avals: Aval) -> Aval:
+        aval: Aval = self.value.aval
+        return aval
+
+    def eval(self, *xs: Any) -> Any:
+        return np.asarray(self.value)
+
+    def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
+        return bind_all(self)[0], False
+
+    def lower(self, g: Any, *xs: Any) -> Any:
+        return g.constant(self.value)
+
+
+def trace_rule(fun: Callable[..., Any], avals: Sequence[Aval], closed: Sequence[Any], what: str) -> Graph:
+    """Trace a user's rule after the function itself; ``closed`` are the values that the function closes over, inputs in front.
+
+    Other arrays become constants; another traced value is an error.
+    """
+    traced = trace(fun, avals, name=what, closed=closed)
+    extra = traced.captured[len(closed) :]
+    if any(isinstance(x, Tracer) for x in extra):
+        way_out = "pass the value to the function as an argument"
+        raise FuncgradError(message(what, "the rule closes over a traced value that the function itself does not use", "", way_out))
+    n = len(closed)
+    inputs, consts = traced.graph.inputs[n : n + len(extra)], extra
+    made = [Equation(Constant(c), (), (v,)) for v, c in zip(inputs, consts, strict=True)]
+    kept = [*traced.graph.inputs[:n], *traced.graph.inputs[n + len(extra) :]]
+    return simplify(Graph(kept, [*made, *traced.graph.eqns], traced.graph.outputs, what))
+
+
 @dataclass(frozen=True, eq=False)
 class CustomJVP(Call):
-    """A function with its own tangent: ``tangent`` maps primals and tangents to outputs and their tangents.
+    """A function with its own tangent: ``rule()`` maps primals and tangents of floats to outputs and tangents of float outputs.
 
-    Reverse mode transposes it: the vjp of ``tangent`` by its tangents, in which it is linear.
+    The first ``num_closed`` operands are what the function closes over.  Reverse mode transposes the rule: it is the
+    vjp by the tangents, in which the rule is linear.  The rule is traced when it is first needed.
     """
 
-    tangent: Graph | None = None
+    rule: Rule | None = None
+    num_closed: int = 0
     name = "custom_jvp"
 
     def halves(self, mask: Sequence[bool]) -> Any:
         return None
 
+    def tangent(self) -> Graph:
+        """The rule's graph, with tangents (unused) for float values closed over too."""
+        if "tangent" not in self.graph.memo:
+            assert self.rule is not None
+            rule = self.rule()
+            k, n = self.num_closed, len(self.graph.inputs)
+            extra = [Var(v.aval) for v in self.graph.inputs[:k] if dtypes.is_float(v.aval.dtype)]
+            inputs = [*rule.inputs[:n], *extra, *rule.inputs[n:]]
+            self.graph.memo["tangent"] = Graph(inputs, rule.eqns, rule.outputs, rule.name)
+        found: Graph = self.graph.memo["tangent"]
+        return found
+
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
-        assert self.tangent is not None
         full = [zeros(x.aval) if t is None else t for t, x in zip(ts, xs, strict=True) if dtypes.is_float(x.aval.dtype)]
         n = len(self.graph.outputs)
-        results = replay(self.tangent, [*xs, *full])[n:]
+        rule = self.tangent()
+        results = replay(Graph(rule.inputs, eliminate(rule.eqns, rule.outputs[n:]), rule.outputs[n:]), [*xs, *full])
         return spread_tangents(self.graph, [True] * len(results), results)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
-        assert self.tangent is not None
         floats = tuple([dtypes.is_float(x.aval.dtype) for x in xs])
-        n, m = len(self.graph.outputs), len(self.tangent.outputs)
+        rule = self.tangent()
+        n, m = len(self.graph.outputs), len(rule.outputs)
         wrt = [False] * len(xs) + [True] * sum(floats)
-        joint = vjp_graph(self.tangent, wrt, [False] * n + [True] * (m - n))
+        joint = vjp_graph(rule, wrt, [False] * n + [True] * (m - n))
         at_zero = [zeros(x.aval) for x, f in zip(xs, floats, strict=True) if f]
         grads = Graph(joint.inputs, eliminate(joint.eqns, joint.outputs[m:]), joint.outputs[m:])
         return spread(replay(grads, [*xs, *at_zero, *dense(ct, out)]), floats)
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
-        assert self.tangent is not None
         graph, marks = batch_graph(self.graph, size, mapped)
-        floats = [m for v, m in zip(self.graph.inputs, mapped, strict=True) if dtypes.is_float(v.aval.dtype)]
-        tangent, t_marks = batch_graph(self.tangent, size, [*mapped, *floats])
-        want = [*marks, *[m for a, m in zip(self.graph.outputs, marks, strict=True) if dtypes.is_float(a.aval.dtype)]]
-        tangent = with_marks(tangent, size, t_marks, want)
-        graph = with_marks(graph, size, marks, [m or t for m, t in zip(marks, t_marks, strict=False)])
-        marks = tuple([m or t for m, t in zip(marks, t_marks, strict=False)])
-        return bind_all(CustomJVP(graph, self.label, tangent), *xs), marks
+        every = (True,) * len(marks)
+
+        def rule() -> Graph:
+            floats = [m for v, m in zip(self.graph.inputs, mapped, strict=True) if dtypes.is_float(v.aval.dtype)]
+            whole = self.tangent()
+            batched, t_marks = batch_graph(whole, size, [*mapped, *floats])
+            fixed = with_marks(batched, size, t_marks, [True] * len(t_marks))
+            n, k = len(self.graph.inputs), sum(dtypes.is_float(v.aval.dtype) for v in self.graph.inputs[: self.num_closed])
+            return Graph([*fixed.inputs[:n], *fixed.inputs[n + k :]], fixed.eqns, fixed.outputs, fixed.name)
+
+        prim = CustomJVP(with_marks(graph, size, marks, every), self.label, rule, self.num_closed)
+        return bind_all(prim, *xs), every
 
 
 @dataclass(frozen=True, eq=False)
 class CustomVJP(Call):
-    """A function with its own cotangent: ``fwd`` gives outputs and residuals, ``bwd`` maps residuals and cotangents to gradients.
+    """A function with its own cotangent: ``fwd()`` gives outputs and residuals, ``bwd()`` maps what the function closes over,
+    residuals and cotangents of float outputs to gradients of float arguments.
 
-    The first ``num_closed`` operands are values that the function closes over; they have no gradient rule.
+    The first ``num_closed`` operands are what the function closes over; they have no gradient.  The rules are traced when
+    they are first needed, so that they may call the function itself.
     """
 
-    fwd: Graph | None = None
-    bwd: Graph | None = None
+    fwd: Rule | None = None
+    bwd: Rule | None = None
     num_closed: int = 0
     name = "custom_vjp"
 
+    def rules(self) -> tuple[Graph, Graph]:
+        """The two graphs."""
+        if "rules" not in self.graph.memo:
+            assert self.fwd is not None and self.bwd is not None
+            self.graph.memo["rules"] = (self.fwd(), self.bwd())
+        found: tuple[Graph, Graph] = self.graph.memo["rules"]
+        return found
+
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., Any]]:
-        assert self.fwd is not None and self.bwd is not None
         if any(mask[: self.num_closed]):
             requirement = "the function closes over a value that is being differentiated"
             raise FuncgradError(message(f"custom_vjp {self.label}", requirement, way_out="pass the value as an argument"))
-        bwd, num_closed = self.bwd, self.num_closed
+        fwd, bwd = self.rules()
+        num_closed = self.num_closed
 
         def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
             grads = bind_all(Call(bwd, self.label), *xs[:num_closed], *residuals, *dense(ct, self.graph.outputs))
             floats = [dtypes.is_float(x.aval.dtype) for x in xs[num_closed:]]
             return [None] * num_closed + spread(grads, floats)
 
-        return Call(self.fwd, self.label), backward
+        return Call(fwd, self.label), backward
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         way_out = "use reverse mode (grad, vjp), or define the rule with custom_jvp"
         raise MissingRule(message(f"custom_vjp {self.label}", "has a reverse rule only; no forward mode", "", way_out))
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
-        assert self.fwd is not None and self.bwd is not None
-        n = len(self.graph.outputs)
+        k = self.num_closed
         graph, marks = batch_graph(self.graph, size, mapped)
-        fwd, fwd_marks = batch_graph(self.fwd, size, mapped)
-        marks = tuple([a or b for a, b in zip(marks, fwd_marks[:n], strict=True)])
-        graph = with_marks(graph, size, batch_graph(self.graph, size, mapped)[1], marks)
-        fwd = with_marks(fwd, size, fwd_marks, [*marks, *fwd_marks[n:]])
-        ct_marks = [m for m, a in zip(marks, self.graph.outputs, strict=True) if dtypes.is_float(a.aval.dtype)]
-        bwd, g_marks = batch_graph(self.bwd, size, [*mapped[: self.num_closed], *fwd_marks[n:], *ct_marks])
-        args = zip(self.graph.in_avals[self.num_closed :], mapped[self.num_closed :], strict=True)
-        want = [m for a, m in args if dtypes.is_float(a.dtype)]
-        bwd = with_marks(bwd, size, g_marks, want)
-        return bind_all(CustomVJP(graph, self.label, fwd, bwd, self.num_closed), *xs), marks
+        every = (True,) * len(marks)
+
+        def fwd() -> Graph:
+            batched, f_marks = batch_graph(self.rules()[0], size, mapped)
+            return with_marks(batched, size, f_marks, [True] * len(f_marks))
+
+        def bwd() -> Graph:
+            rest = len(self.rules()[1].inputs) - k
+            batched, g_marks = batch_graph(self.rules()[1], size, [*mapped[:k], *[True] * rest])
+            args = zip(self.graph.in_avals[k:], mapped[k:], strict=True)
+            return with_marks(batched, size, g_marks, [m for a, m in args if dtypes.is_float(a.dtype)])
+
+        return bind_all(CustomVJP(with_marks(graph, size, marks, every), self.label, fwd, bwd, k), *xs), every
 
 
 def with_marks(graph: Graph, size: int, have: Sequence[bool], want: Sequence[bool]) -> Graph:

@@ -8,7 +8,7 @@ from typing import Any
 
 from funcgrad import dtypes, tree
 from funcgrad.array import as_value
-from funcgrad.control.call import CustomJVP, CustomVJP
+from funcgrad.control.call import CustomJVP, CustomVJP, trace_rule
 from funcgrad.errors import MissingRule, ShapeError, TreeError, message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
@@ -43,22 +43,6 @@ class _Custom:
         return static, others, put
 
 
-def _shared(traces: Sequence[Traced]) -> tuple[list[Any], list[Graph]]:
-    """Give several graphs the same captured inputs in front."""
-    values: dict[int, Any] = {id(x): x for t in traces for x in t.captured}
-    graphs = []
-    for t in traces:
-        own = dict(zip([id(x) for x in t.captured], t.graph.inputs, strict=False))
-        front = [own[k] if k in own else _unused(v.aval) for k, v in values.items()]
-        rest = t.graph.inputs[len(t.captured) :]
-        graphs.append(dead_code(Graph([*front, *rest], t.graph.eqns, t.graph.outputs, t.graph.name)))
-    return list(values.values()), graphs
-
-
-def _unused(aval: Aval) -> Any:
-    return trace(lambda x: [], [aval]).graph.inputs[0]
-
-
 class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
     """A function whose reverse-mode rule the user defines.
 
@@ -91,70 +75,80 @@ class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
         avals = avals_of(values)
         flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
         primal = trace(flat, avals, values, name=self.what)
-        flat_fwd = FlatFunction(lambda *xs: self._forward(put(xs), kwargs), treedef, f"{self.what}: fwd")
-        forward = trace(flat_fwd, avals, name=f"{self.what}: fwd", abstract=True)
-        out_tree = flat_fwd.out_tree.children[0]
-        if out_tree != flat.out_tree or forward.graph.out_avals[: out_tree.num_leaves] != primal.graph.out_avals:
-            got = f"{out_tree} {forward.graph.out_avals} and {flat.out_tree} {primal.graph.out_avals}"
-            raise TreeError(message(self.what, "fwd must return (out, residuals) with out as the function's", got))
-        backward = self._backward(static, flat_fwd.out_tree, forward.graph.out_avals, out_tree.num_leaves, others, values)
-        closed, graphs = _shared([primal, forward, backward])
-        prim = CustomVJP(graphs[0], name_of(self.fun), graphs[1], graphs[2], len(closed))
-        outs = bind_all(prim, *closed, *values)
+        rules = _VJPRules(self, static, put, kwargs, treedef, avals, traced_out(flat, primal), primal.captured)
+        prim = CustomVJP(dead_code(primal.graph), name_of(self.fun), rules.fwd, rules.bwd, len(primal.captured))
+        outs = bind_all(prim, *primal.captured, *values)
         return tree.unflatten(flat.out_tree, [materialize(o) for o in outs])
 
-    def _forward(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        assert self.fwd is not None
-        out = self.fwd(*args, **kwargs)
+
+def traced_out(flat: FlatFunction, traced: Traced) -> tuple[tree.TreeDef, tuple[Aval, ...]]:
+    """The structure and the types of a traced function's result."""
+    return flat.out_tree, traced.graph.out_avals
+
+
+class _VJPRules:
+    """Traces ``fwd`` and ``bwd`` of one call when they are first needed."""
+
+    def __init__(self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, avals: Any, out: Any, closed: Any):
+        self.owner, self.static, self.put, self.kwargs = owner, static, put, kwargs
+        self.treedef, self.avals, self.closed = treedef, avals, closed
+        self.out_tree, self.out_avals = out
+        self.what = owner.what
+        self.res_tree: tree.TreeDef
+        self.res_avals: tuple[Aval, ...]
+
+    def fwd(self) -> Graph:
+        """Outputs and residuals."""
+        flat = FlatFunction(self._forward, self.treedef, f"{self.what}: fwd")
+        graph = trace_rule(flat, self.avals, self.closed, f"{self.what}: fwd")
+        out_tree, self.res_tree = flat.out_tree.children
+        n = out_tree.num_leaves
+        if out_tree != self.out_tree or graph.out_avals[:n] != self.out_avals:
+            got = f"{out_tree} {graph.out_avals[:n]} and {self.out_tree} {self.out_avals}"
+            raise TreeError(message(self.what, "fwd must return (out, residuals) with out as the function's", got))
+        self.res_avals = graph.out_avals[n:]
+        return graph
+
+    def _forward(self, *args: Any) -> Any:
+        out = self.owner.fwd(*self.put(args), **self.kwargs)
         if not (isinstance(out, tuple) and len(out) == 2):
             raise TreeError(message(f"{self.what}: fwd", "a pair (out, residuals) is required", type(out).__name__))
         return out
 
-    def _backward(
-        self, static: Sequence[Any], fwd_tree: Any, avals: Sequence[Aval], num_out: int, args: Any, values: Sequence[Any]
-    ) -> Traced:
-        """The graph of ``bwd``: residuals and cotangents of float outputs in, gradients of float arguments out."""
-        out_tree, res_tree = fwd_tree.children
-        out_avals, res_avals = avals[:num_out], avals[num_out:]
+    def bwd(self) -> Graph:
+        """Residuals and cotangents of float outputs in, gradients of float arguments out."""
 
         def run(*flat: Any) -> list[Any]:
-            assert self.bwd is not None
-            residuals = tree.unflatten(res_tree, list(flat[: len(res_avals)]))
-            it = iter(flat[len(res_avals) :])
-            cts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in out_avals]
-            grads = self.bwd(*static, residuals, tree.unflatten(out_tree, cts))
-            return self._gradients(grads, args, values)
+            residuals = tree.unflatten(self.res_tree, list(flat[: len(self.res_avals)]))
+            it = iter(flat[len(self.res_avals) :])
+            cts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in self.out_avals]
+            return self._gradients(self.owner.bwd(*self.static, residuals, tree.unflatten(self.out_tree, cts)))
 
-        ct_avals = [a for a in out_avals if dtypes.is_float(a.dtype)]
-        return trace(run, [*res_avals, *ct_avals], name=f"{self.what}: bwd")
+        ct_avals = [a for a in self.out_avals if dtypes.is_float(a.dtype)]
+        return trace_rule(run, [*self.res_avals, *ct_avals], self.closed, f"{self.what}: bwd")
 
-    def _gradients(self, grads: Any, args: Sequence[Any], values: Sequence[Any]) -> list[Any]:
+    def _gradients(self, grads: Any) -> list[Any]:
         grads = tuple(grads) if isinstance(grads, list) else grads
+        args = self.treedef.children
         if not isinstance(grads, tuple) or len(grads) != len(args):
             got = f"{len(grads)} entries" if isinstance(grads, tuple) else type(grads).__name__
             raise TreeError(message(f"{self.what}: bwd", f"a tuple of {len(args)} cotangents is required", got))
         out: list[Any] = []
-        it = iter(values)
+        it = iter(self.avals)
         for g, arg in zip(grads, args, strict=True):
-            leaves, treedef = tree.flatten(arg)
-            subs = [None] * len(leaves) if g is None else _up_to(treedef, g, f"{self.what}: bwd")
-            for sub in subs:
-                v = next(it)
-                if dtypes.is_float(v.aval.dtype):
-                    out.append(zeros(v.aval) if sub is None else self._checked(sub, v.aval))
+            for sub in [None] * arg.num_leaves if g is None else arg.flatten_up_to(g, f"{self.what}: bwd"):
+                aval = next(it)
+                if dtypes.is_float(aval.dtype):
+                    out.append(zeros(aval) if sub is None else typed(sub, aval, f"{self.what}: bwd: a cotangent"))
         return out
 
-    def _checked(self, g: Any, aval: Aval) -> Any:
-        x = as_value(g, aval.dtype)
-        if x.aval != aval:
-            raise ShapeError(message(f"{self.what}: bwd", f"the cotangent must have the argument's type {aval}", str(x.aval)))
-        return x
 
-
-def _up_to(treedef: tree.TreeDef, g: Any, what: str) -> list[Any]:
-    if treedef.num_leaves == 1 and g is None:
-        return [None]
-    return treedef.flatten_up_to(g, what)
+def typed(x: Any, aval: Aval, what: str) -> Any:
+    """Return a value of exactly the type ``aval``, or raise ShapeError."""
+    v = as_value(x, aval.dtype)
+    if v.aval != aval:
+        raise ShapeError(message(what, f"the type must be {aval}", str(v.aval)))
+    return v
 
 
 class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
@@ -210,15 +204,18 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
         avals = avals_of(values)
         flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
         primal = trace(flat, avals, values, name=self.what)
-        tangent = self._tangent(static, treedef, avals, primal.graph.out_avals, flat.out_tree)
-        closed, graphs = _shared([primal, tangent])
-        prim = CustomJVP(graphs[0], name_of(self.fun), _with_closed_tangents(graphs[1], closed, len(values)))
+        closed, out = primal.captured, traced_out(flat, primal)
+        prim = CustomJVP(
+            dead_code(primal.graph),
+            name_of(self.fun),
+            lambda: self._tangent(static, treedef, avals, out, closed),
+            len(closed),
+        )
         return tree.unflatten(flat.out_tree, [materialize(o) for o in bind_all(prim, *closed, *values)])
 
-    def _tangent(
-        self, static: Sequence[Any], treedef: Any, avals: Sequence[Aval], out_avals: Sequence[Aval], out_tree: Any
-    ) -> Traced:
+    def _tangent(self, static: Sequence[Any], treedef: Any, avals: Sequence[Aval], out: Any, closed: Any) -> Graph:
         """The graph of the rule: primals and tangents of the float ones in, outputs and tangents of the float ones out."""
+        out_tree, out_avals = out
 
         def run(*flat: Any) -> list[Any]:
             assert self.rule is not None
@@ -228,22 +225,9 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
             result = self.rule(*static, primals, tree.unflatten(treedef, ts))
             if not (isinstance(result, tuple) and len(result) == 2):
                 raise TreeError(message(f"{self.what}: rule", "a pair (out, tangent) is required", type(result).__name__))
-            outs = out_tree.flatten_up_to(result[0], self.what)
-            touts = out_tree.flatten_up_to(result[1], self.what)
-            tangents = [self._checked(t, a) for t, a in zip(touts, out_avals, strict=True) if dtypes.is_float(a.dtype)]
-            return [*[as_value(o) for o in outs], *tangents]
+            outs, touts = [out_tree.flatten_up_to(r, self.what) for r in result]
+            pairs = [(t, a) for t, a in zip(touts, out_avals, strict=True) if dtypes.is_float(a.dtype)]
+            return [*[as_value(o) for o in outs], *[typed(t, a, f"{self.what}: rule: a tangent") for t, a in pairs]]
 
-        return trace(run, [*avals, *[a for a in avals if dtypes.is_float(a.dtype)]], name=f"{self.what}: rule")
-
-    def _checked(self, t: Any, aval: Aval) -> Any:
-        x = as_value(t, aval.dtype)
-        if x.aval != aval:
-            raise ShapeError(message(f"{self.what}: rule", f"the tangent must have the output's type {aval}", str(x.aval)))
-        return x
-
-
-def _with_closed_tangents(graph: Graph, closed: Sequence[Any], num_args: int) -> Graph:
-    """Add unused tangent inputs for the float values that the function closes over: they count as constants."""
-    n = len(closed) + num_args
-    extra = [_unused(x.aval) for x in closed if dtypes.is_float(x.aval.dtype)]
-    return Graph([*graph.inputs[:n], *extra, *graph.inputs[n:]], graph.eqns, graph.outputs, graph.name)
+        ts_avals = [a for a in avals if dtypes.is_float(a.dtype)]
+        return trace_rule(run, [*avals, *ts_avals], closed, f"{self.what}: rule")
