@@ -95,6 +95,11 @@ def current_builder() -> Builder | None:
     return stack[-1] if stack else None
 
 
+def is_staging() -> bool:
+    """Whether operations on concrete arrays are recorded: some active builder of this thread is abstract."""
+    return any(b.abstract for b in _local.stack)
+
+
 class Builder:
     """Collects equations.  Values from outside become captured inputs, once each.
 
@@ -264,7 +269,7 @@ def axis_size(name: Any) -> int:
 def bind_all(prim: Primitive, *args: Any) -> list[Any]:
     """Apply a primitive to values and literals; return all its outputs."""
     stack = _local.stack
-    if stack and (stack[-1].abstract or any(type(a) is Tracer for a in args) or any(b.abstract for b in stack)):
+    if stack and (stack[-1].abstract or any(type(a) is Tracer for a in args) or is_staging()):
         return stack[-1].emit(prim, args)
     if stack and getattr(prim, "collective", False):
         return stack[-1].emit(prim, args)

@@ -26,6 +26,7 @@ __all__ = [
     "leaves_with_path",
     "map",
     "map_with_path",
+    "matcher",
     "reduce",
     "register_dataclass",
     "register_pytree_node",
@@ -433,3 +434,65 @@ def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpos
     rows = [inner_treedef.flatten_up_to(t) for t in outer_treedef.flatten_up_to(pytree_to_transpose)]
     columns = zip(*rows, strict=True) if rows else [()] * inner_treedef.num_leaves
     return unflatten(inner_treedef, [unflatten(outer_treedef, list(c)) for c in columns])
+
+
+def matcher(treedef: TreeDef) -> Callable[[Any], list[Any] | None]:
+    """Return a function that flattens trees of exactly this structure fast, and gives None for any other tree.
+
+    The structure is unrolled into straight Python code once.
+
+    >>> match = matcher(structure({"a": 0, "b": (0, 0)}))
+    >>> match({"a": 1, "b": (2, 3)}), match({"a": 1})
+    ([1, 2, 3], None)
+    """
+    code = _MatcherCode()
+    code.visit(treedef, "t")
+    source = "\n".join(["def match(t):", *[f"    {line}" for line in code.lines], f"    return [{', '.join(code.leaves)}]"])
+    scope = code.scope
+    exec(source, scope)
+    match: Callable[[Any], list[Any] | None] = scope["match"]
+    return match
+
+
+class _MatcherCode:
+    """The lines of a matcher: tests of type and size, then names for the children."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+        self.scope: dict[str, Any] = {}
+        self.count = 0
+
+    def constant(self, value: Any) -> str:
+        """A name for a value in the generated code."""
+        name = f"c{len(self.scope)}"
+        self.scope[name] = value
+        return name
+
+    def visit(self, treedef: TreeDef, at: str) -> None:
+        """Emit what takes the tree named ``at`` apart."""
+        kind = treedef.kind
+        if kind is _LEAF:
+            self.leaves.append(at)
+            return
+        if kind is type(None):
+            self.lines.append(f"if {at} is not None: return None")
+            return
+        n = len(treedef.children)
+        names = [f"t{self.count + i}" for i in range(n)]
+        self.count += n
+        self.lines.append(f"if type({at}) is not {self.constant(kind)}: return None")
+        if kind in (tuple, list) or issubclass(kind, tuple):
+            self.lines.append(f"if len({at}) != {n}: return None")
+            self.lines += [f"{', '.join(names)}, = {at}"] if n else []
+        elif kind is dict:
+            self.lines.append(f"if len({at}) != {n}: return None")
+            keys = [self.constant(k) for k in treedef.meta]  # type: ignore[attr-defined]
+            body = "; ".join(f"{t} = {at}[{k}]" for t, k in zip(names, keys, strict=True)) or "pass"
+            self.lines += [f"try: {body}", "except KeyError: return None"]
+        else:
+            flat, meta = self.constant(_registry[kind].flatten), self.constant(treedef.meta)
+            self.lines += [f"children, meta = {flat}({at})", f"if meta != {meta} or len(children) != {n}: return None"]
+            self.lines += [f"{', '.join(names)}, = children"] if n else []
+        for child, name in zip(treedef.children, names, strict=True):
+            self.visit(child, name)

@@ -31,6 +31,10 @@ class Device:
         """Return device memory holding a copy of host data, which has a dtype of :mod:`funcgrad.dtypes`."""
         raise NotImplementedError(f"{type(self).__name__}.put")
 
+    def wrap(self, host: np.ndarray[Any, Any]) -> Any:
+        """Return storage for the duration of one call, of memory that the caller keeps: without a copy where possible."""
+        return self.put(host)
+
     def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
         """Return the values as a numpy array that must not be written."""
         raise NotImplementedError(f"{type(self).__name__}.get")

@@ -1,0 +1,343 @@
+"""jit: trace a function once per signature, compile the graph, and run it at every later call.
+
+A signature is the tree structure of the arguments, the shape and dtype of each leaf, the static values and the device.  Python
+numbers are traced as float32, int32 or bool scalars, so that their values never cause a retrace.  Arrays that the function closes
+over are inputs of the graph, not constants in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from funcgrad import tree
+from funcgrad.array import Array, Gone, to_host
+from funcgrad.control.call import Call
+from funcgrad.errors import message
+from funcgrad.ir import Aval, Graph
+from funcgrad.passes.simplify import dead_code
+from funcgrad.runtime import device as _device
+from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
+from funcgrad.transforms.explain import Signature, report_retrace
+from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of
+from funcgrad.transforms.stages import JitStats, Traced
+
+__all__ = ["clear_caches", "disable_jit", "jit"]
+
+_enabled = threading.local()
+_all: weakref.WeakSet[Jit] = weakref.WeakSet()
+MAX_ENTRIES = 256
+
+
+@contextmanager
+def disable_jit(disable: bool = True) -> Iterator[None]:
+    """Inside, jitted functions run as plain Python, operation by operation.
+
+    >>> with disable_jit():
+    ...     float(jit(lambda x: x + 1.0)(1.0))
+    2.0
+    """
+    saved = getattr(_enabled, "off", False)
+    _enabled.off = disable
+    try:
+        yield
+    finally:
+        _enabled.off = saved
+
+
+def clear_caches() -> None:
+    """Forget the traces and the compiled code of every jitted function."""
+    for f in list(_all):
+        f.clear_cache()
+
+
+class Entry:
+    """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
+
+    __slots__ = ("avals", "captured", "captured_ids", "device", "donated", "executable", "graph", "match", "out_avals", "out_tree", "signature")
+
+    def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Value], out_tree: tree.TreeDef):
+        self.signature, self.graph, self.captured, self.out_tree = signature, graph, list(captured), out_tree
+        self.avals, self.out_avals = signature.avals, graph.out_avals
+        self.match = tree.matcher(signature.treedef)
+        self.device = signature.device
+        self.executable: Any = None
+        self.donated: tuple[int, ...] = ()
+
+
+class Jit:
+    """A jitted function; see :func:`jit`."""
+
+    def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
+        functools.update_wrapper(self, fun)
+        self.fun, self.name = fun, name_of(fun)
+        self.static_argnums = _tuple(options["static_argnums"])
+        self.static_argnames = frozenset(_tuple(options["static_argnames"]))
+        self.donate_argnums = _tuple(options["donate_argnums"])
+        self.donate_argnames = frozenset(_tuple(options["donate_argnames"]))
+        self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
+        self.stats = JitStats()
+        self._entries: OrderedDict[Signature, Entry] = OrderedDict()
+        self._last: Entry | None = None
+        self._plain = not (self.static_argnums or self.static_argnames)
+        self._lock = threading.RLock()
+        _all.add(self)
+
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    # -- calling -------------------------------------------------------------------------------------------------
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        last = self._last
+        if last is not None and self._plain and not is_staging() and last.device is self._device():
+            leaves = last.match((args, kwargs))
+            if leaves is not None:
+                storages = self._storages(last, leaves)
+                if storages is not None:
+                    return self._run(last, storages, leaves)
+        return self._call(args, kwargs)
+
+    def _device(self) -> Any:
+        return _device.default() if self.device is None else _device.get(self.device)
+
+    def _storages(self, entry: Entry, leaves: Sequence[Any]) -> list[Any] | None:
+        """The device memory of the leaves; None when one has another type than the entry's."""
+        dev = entry.device
+        out = []
+        for x, aval in zip(leaves, entry.avals, strict=True):
+            if type(x) is Array and x.aval is aval and x.device is dev:
+                out.append(x._storage)
+                continue
+            storage = self._upload(x, aval, dev)
+            if storage is None:
+                return None
+            out.append(storage)
+        return out
+
+    def _upload(self, x: Any, aval: Aval, dev: Any) -> Any:
+        if isinstance(x, Tracer):
+            return None
+        if isinstance(x, Array):
+            return x.storage if x.aval == aval and x.device is dev else None
+        if isinstance(x, (str, bytes)):
+            return None
+        host = to_host(x, None, dev.float64)
+        if host.shape != aval.shape or host.dtype != aval.dtype:
+            return None
+        self.stats.uploads += 1
+        self.stats.bytes_uploaded += host.nbytes
+        return dev.wrap(host)
+
+    def _run(self, entry: Entry, storages: list[Any], leaves: Sequence[Any]) -> Any:
+        executable = entry.executable
+        if executable is None:
+            executable = self._compile(entry)
+        stats = self.stats
+        try:
+            outs = executable.run([c._storage for c in entry.captured] + storages)
+        except AttributeError:
+            for x in (*entry.captured, *leaves):
+                if isinstance(x, Array):
+                    _ = x.storage  # raises what happened to it
+            raise
+        stats.calls += 1
+        stats.launches += 1
+        if entry.donated:
+            self._give_away(entry, leaves)
+        dev = entry.device
+        arrays = [Array(s, a, dev) for s, a in zip(outs, entry.out_avals, strict=True)]
+        return tree.unflatten(entry.out_tree, arrays)
+
+    def _give_away(self, entry: Entry, leaves: Sequence[Any]) -> None:
+        gone = Gone("donated", f"a call of {self.name}")
+        for i in entry.donated:
+            x = leaves[i]
+            if type(x) is Array:
+                x._storage = gone
+
+    def _compile(self, entry: Entry) -> Any:
+        with self._lock:
+            if entry.executable is None:
+                k = len(entry.captured)
+                donate = frozenset(k + i for i in entry.signature.donated)
+                executable = entry.device.compile(entry.graph, donate)
+                entry.donated = tuple(sorted(i - k for i in getattr(executable, "donated", ())))
+                entry.executable = executable
+                self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
+        return entry.executable
+
+    # -- the slow path -------------------------------------------------------------------------------------------
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if getattr(_enabled, "off", False):
+            return self.fun(*args, **kwargs)
+        entry, leaves = self._entry(args, kwargs)
+        if is_staging() or any(isinstance(x, Tracer) for x in leaves):
+            values = [x if isinstance(x, Value) else _as_array(x) for x in leaves]
+            outs = bind_all(Call(entry.graph, self.name), *entry.captured, *values)
+            return tree.unflatten(entry.out_tree, [materialize(o) for o in outs])
+        storages = self._storages(entry, leaves)
+        assert storages is not None
+        if self._plain:
+            self._last = entry
+        return self._run(entry, storages, leaves)
+
+    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        signature, leaves, call = self.signature(args, kwargs)
+        with self._lock:
+            entry = self._entries.get(signature)
+            if entry is None:
+                entry = self._trace(signature, call)
+            else:
+                self._entries.move_to_end(signature)
+        return entry, leaves
+
+    def signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, list[Any], Callable[..., Any]]:
+        """The signature of a call, its leaves, and the function of what is not static."""
+        what = f"jit of {self.name}"
+        static = {n % len(args) for n in self.static_argnums if -len(args) <= n < len(args)}
+        fixed = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(self.static_argnames & set(kwargs))]
+        for key, value in fixed:
+            _check_hashable(key, value, what)
+        dynamic = tuple([a for i, a in enumerate(args) if i not in static])
+        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        leaves, treedef = tree.flatten((dynamic, named))
+        dev = self._device()
+        avals = tuple([_aval(x, (dynamic, named), what, dev) for x in leaves])
+        donated = self._donated(static, dynamic, named)
+        fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in self.static_argnames & set(kwargs)}
+
+        def call(xs: Any, kw: Any) -> Any:
+            it = iter(xs)
+            full = [a if i in static else next(it) for i, a in enumerate(args)]
+            return fun(*full, **kw, **fixed_kwargs)
+
+        return Signature(treedef, avals, tuple(fixed), dev, donated), leaves, call
+
+    def _donated(self, static: set[int], dynamic: Any, named: Any) -> frozenset[int]:
+        """The positions of the donated leaves."""
+        if not (self.donate_argnums or self.donate_argnames):
+            return frozenset()
+        total = len(dynamic) + len(static)
+        positions = [i for i in range(total) if i not in static]
+        wanted = {n % total for n in self.donate_argnums if -total <= n < total}
+        out, at = set(), 0
+        for i, arg in zip(positions, dynamic, strict=True):
+            n = len(tree.leaves(arg))
+            out |= set(range(at, at + n)) if i in wanted else set()
+            at += n
+        for k in sorted(named):
+            n = len(tree.leaves(named[k]))
+            out |= set(range(at, at + n)) if k in self.donate_argnames else set()
+            at += n
+        return frozenset(out)
+
+    def _trace(self, signature: Signature, call: Callable[..., Any]) -> Entry:
+        what = f"jit of {self.name}"
+        if self._entries or self.stats.traces:
+            report_retrace(self, signature, list(self._entries))
+        flat = FlatFunction(call, signature.treedef, what)
+        traced = trace(flat, signature.avals, name=self.name)
+        self.stats.traces += 1
+        entry = Entry(signature, dead_code(traced.graph), traced.captured, flat.out_tree)
+        # A trace that closes over another trace's values is good for this one call only.
+        if not any(isinstance(c, Tracer) for c in traced.captured):
+            self._entries[signature] = entry
+            if len(self._entries) > MAX_ENTRIES:
+                self._entries.popitem(last=False)
+        return entry
+
+    # -- looking -------------------------------------------------------------------------------------------------
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Trace for these arguments (arrays or ShapeDtypeStructs) without running; see :class:`Traced`."""
+        entry, _ = self._entry(args, kwargs)
+        return Traced(entry.graph, entry.out_tree, self.name, entry.device, entry.signature.donated, entry)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """``trace(...).lower()``."""
+        return self.trace(*args, **kwargs).lower()
+
+    def clear_cache(self) -> None:
+        """Forget all traces and compiled code; the function stays usable."""
+        with self._lock:
+            self._entries.clear()
+            self._last = None
+
+    def cache_size(self) -> int:
+        """The number of signatures held."""
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"jit({self.name}, {len(self._entries)} signatures)"
+
+
+def _tuple(x: Any) -> tuple[Any, ...]:
+    return () if x is None else (x,) if isinstance(x, (int, str)) else tuple(x)
+
+
+def _check_hashable(key: Any, value: Hashable, what: str) -> None:
+    try:
+        hash(value)
+    except TypeError:
+        got = f"{type(value).__name__} for {key!r}"
+        raise ValueError(message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")) from None
+
+
+def _as_array(x: Any) -> Any:
+    return values_of(x, "jit")[0][0]
+
+
+def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
+    if isinstance(x, Value):
+        return x.aval
+    if isinstance(x, Aval):
+        return x
+    if isinstance(x, (str, bytes)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(x, (int, float))):
+        values_of(args, what)  # raises with the path
+    host = to_host(x, None, dev.float64)
+    return Aval(host.shape, host.dtype)
+
+
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    donate_argnums: int | Sequence[int] = (),
+    donate_argnames: str | Sequence[str] = (),
+    device: Any = None,
+    max_traces: int | None = None,
+    strict: bool = False,
+) -> Any:
+    """Return ``fun`` compiled: traced once per signature, then run as one graph.
+
+    Arguments at ``static_argnums`` or named in ``static_argnames`` are hashable Python values, part of the signature.  Donated arguments give
+    their memory to the results and may not be used again.  ``max_traces`` bounds the number of signatures: one more raises
+    RetraceError, which shows what changed.
+
+    Usable as a decorator, with or without arguments.
+
+    >>> @jit
+    ... def double(x):
+    ...     return x * 2.0
+    >>> double(4.0)
+    Array(8., dtype=float32)
+    """
+    options = {
+        "static_argnums": static_argnums,
+        "static_argnames": static_argnames,
+        "donate_argnums": donate_argnums,
+        "donate_argnames": donate_argnames,
+        "device": device,
+        "max_traces": max_traces,
+        "strict": strict,
+    }
+    if fun is None:
+        return lambda f: Jit(f, options)
+    if not callable(fun):
+        raise TypeError(message("jit", "a callable is required", type(fun).__name__))
+    return Jit(fun, options)
