@@ -5,6 +5,7 @@ Each is a short chain of elementwise operations per leaf; bias corrections are s
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
@@ -235,6 +236,19 @@ def scale_by_yogi(
     return Optimizer(init, update)
 
 
+def _sma_length(b2: Scalar, t: Any) -> Any:
+    """``2 / (1 - b2) - 1 - 2 t b2**t / (1 - b2**t)`` to full precision.
+
+    With ``u = -t log(b2)`` the last term is ``(2 t / u) * u / expm1(u)``. The difference is close to t for small u,
+    where both sides are in the thousands, so 1 is taken out of ``u / expm1(u)`` and the rest expanded there.
+    """
+    rate = -math.log(b2) if is_number(b2) else -fnp.log(b2)
+    u = t * rate
+    series = u * (0.5 - u * (1.0 / 12.0 - fnp.square(u) * (1.0 / 720.0 - fnp.square(u) / 30240.0)))
+    rest = fnp.where(u < 0.5, series, 1.0 - u / fnp.expm1(u))
+    return (2.0 / (1.0 - b2) - 1.0 - 2.0 / rate) + (2.0 / rate) * rest
+
+
 def scale_by_radam(
     b1: Scalar = 0.9,
     b2: Scalar = 0.999,
@@ -263,8 +277,7 @@ def scale_by_radam(
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
         first, correction = _first(nesterov, b1, count), bias_correction(b2, count)
-        # t * b2**t / (1 - b2**t), where 1 / (1 - b2**t) is known without cancellation.
-        r = r_inf - 2.0 * cast(count, fnp.float32) * (correction - 1.0)
+        r = _sma_length(b2, cast(count, fnp.float32))
         known = r >= threshold
         safe = fnp.where(known, r, 5.0)
         factor = fnp.sqrt((safe - 4.0) * (safe - 2.0) / safe * (r_inf / ((r_inf - 4.0) * (r_inf - 2.0))))

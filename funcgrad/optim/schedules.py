@@ -46,7 +46,8 @@ def polynomial(
     begin = max(transition_begin, 0)
 
     def schedule(step: Any) -> Any:
-        left = 1.0 - as_float(fnp.clip(fnp.asarray(step) - begin, 0, transition_steps)) / transition_steps
+        passed = fnp.clip(fnp.asarray(step) - begin, 0, transition_steps)
+        left = as_float(transition_steps - passed) / transition_steps  # never below 0, where a power would be NaN
         return (init_value - end_value) * (left if power == 1 else left**power) + end_value
 
     return schedule
