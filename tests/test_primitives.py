@@ -122,8 +122,9 @@ def move(values: Sequence[Any], ts: Sequence[Any], h: float) -> list[Any]:
 def slope(f: Any, h: float = 2e-4) -> list[Any]:
     """The derivative of f at 0 by central differences of fourth order."""
     at = {k: f(k * h) for k in (-2, -1, 1, 2)}
-    n = range(len(at[1]))
-    return [(8 * (at[1][i] - at[-1][i]) - (at[2][i] - at[-2][i])) / (12 * h) for i in n]
+    slopes = [(8 * (b - c) - (a - d)) / (12 * h) for a, b, c, d in zip(at[2], at[1], at[-1], at[-2], strict=True)]
+    # NaN is what a read out of range gives: a constant.
+    return [np.where(np.isnan(b) & np.isnan(c), 0, s) for s, b, c in zip(slopes, at[1], at[-1], strict=True)]
 
 
 def dot(xs: Sequence[Any], ys: Sequence[Any]) -> float:
@@ -150,8 +151,8 @@ def test_infer_is_what_eval_gives(case: Case) -> None:
     outs = raw if case.prim.multiple else [raw]
     assert [np.shape(o) for o in outs] == [a.shape for a in avals]
     for o, a in zip(outs, avals, strict=True):
-        kind = "f" if a.dtype in dtypes.FLOATS else a.dtype.kind
-        assert np.asarray(o).dtype.kind == kind or (kind in "iu" and np.asarray(o).dtype.kind in "iu")
+        kinds = "f" if a.dtype in dtypes.FLOATS else "b" if a.dtype == dtypes.bool_ else "iu"
+        assert dtypes.widen(np.asarray(o)).dtype.kind in kinds
     graph = record(case.prim, values)
     check_graph(graph)
     for o, e in zip(run(graph, values), case.prim.evaluate(*values), strict=True):
@@ -312,7 +313,7 @@ def is_refused_or_right(prim: Primitive, avals: Sequence[Aval]) -> bool:
     try:
         outs = prim.infer_all(*avals)
     except (ShapeError, DTypeError) as e:
-        assert prim.name in str(e)
+        assert str(e).startswith((f"{prim.name}: ", "shape: "))
         assert ", got " in str(e)
         return True
     with np.errstate(all="ignore"):
@@ -322,14 +323,18 @@ def is_refused_or_right(prim: Primitive, avals: Sequence[Aval]) -> bool:
     return False
 
 
-@every([c for c in CASES if c.args])
-def test_wrong_types_are_refused(case: Case) -> None:
+TAKE_ALL = {"copy", "stop_gradient", "convert"}
+
+
+@pytest.mark.parametrize("name", sorted(PRIMITIVES))
+def test_wrong_types_are_refused(name: str) -> None:
     refused = 0
-    for i, aval in enumerate(case.avals):
-        for other in spoiled(aval):
-            refused += is_refused_or_right(case.prim, [*case.avals[:i], other, *case.avals[i + 1 :]])
-    takes_all = case.prim.name in {"copy", "stop_gradient", "convert", "sort"} and len(case.args) == 1
-    assert refused or takes_all
+    cases = [c for c in CASES if c.prim.name == name and c.args]
+    for case in cases:
+        for i, aval in enumerate(case.avals):
+            for other in spoiled(aval):
+                refused += is_refused_or_right(case.prim, [*case.avals[:i], other, *case.avals[i + 1 :]])
+    assert refused or name in TAKE_ALL or not cases
 
 
 @every(CASES)

@@ -118,7 +118,7 @@ class DotGeneral(Bilinear):
         m, n = [x.shape[d] for d in left], [y.shape[d] for d in right]
         a = np.transpose(x, (*self.lhs_batch, *left, *self.lhs_contract)).reshape(*batch, math.prod(m), k)
         b = np.transpose(y, (*self.rhs_batch, *self.rhs_contract, *right)).reshape(*batch, k, math.prod(n))
-        return np.matmul(a, b).reshape(*batch, *m, *n)
+        return np.matmul(a, b).reshape((*batch, *m, *n))
 
     def transpose_left(self, ct: Any, x: Any, y: Any) -> Any:
         kept = free_axes(x.aval.ndim, self.lhs_contract, self.lhs_batch)

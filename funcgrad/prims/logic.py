@@ -222,9 +222,8 @@ class PopulationCount(Discrete):
     examples = [example(Arg("u32[4]", values=[0, 1, 255, 2**32 - 1]), smooth=False), example("i32[3]", smooth=False)]
 
     def eval(self, *xs: Any) -> Any:
-        x = np.ascontiguousarray(xs[0])
-        octets = x.reshape(x.shape).view(np.uint8).reshape(*x.shape, 4) if x.size else np.zeros((*x.shape, 4), np.uint8)
-        return np.unpackbits(octets, axis=-1).sum(-1).astype(x.dtype)
+        octets = np.ascontiguousarray(xs[0]).reshape(-1, 1).view(np.uint8)
+        return np.unpackbits(octets, axis=-1).sum(-1).reshape(xs[0].shape).astype(xs[0].dtype)
 
 
 @dataclass(frozen=True)

@@ -234,9 +234,12 @@ class IntegerPow(Pointwise):
     def eval(self, *xs: Any) -> Any:
         x = xs[0]
         y = np.ones_like(x)
-        for _ in range(abs(self.n)):
+        for _ in range(self._size()):
             y = y * x
         return y if self.n >= 0 else np.ones((), x.dtype) / y
+
+    def _size(self) -> int:
+        return self.n if self.n >= 0 else -self.n
 
     def derivatives(self, out: Any, *xs: Any) -> Sequence[Any]:
         x, n = xs[0], self.n
@@ -245,7 +248,7 @@ class IntegerPow(Pointwise):
     def lower(self, g: Any, *xs: Any) -> Any:
         if self.n == 0:
             return g.op("add", g.op("mul", g.op("mov", xs[0]), g.const(0, xs[0].dtype)), g.const(1, xs[0].dtype))
-        square, power, n = xs[0], None, abs(self.n)
+        square, power, n = xs[0], None, self._size()
         while n:
             if n & 1:
                 power = square if power is None else g.op("mul", power, square)
