@@ -1,0 +1,181 @@
+/* Device memory of the CPU: 64-byte aligned blocks, kept by size class.
+ *
+ * Freed blocks stay here, so that a training step touches the same pages each time instead of faulting in new ones. The
+ * cache is bounded by what was really needed: a new block is taken from the system only after cached ones have been
+ * given back, oldest first, until all blocks together are no more than the most that was ever in use (or SLACK). */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#include <pthread.h>
+#include <sys/mman.h>
+
+#include "internal.h"
+
+#ifndef MAP_ANONYMOUS
+#define MAP_ANONYMOUS MAP_ANON
+#endif
+
+#define STEPS_LOG2 3 /* size classes per power of two: at most 12.5 % of a block is not asked for */
+#define N_CLASSES (48 << STEPS_LOG2)
+#define SLACK ((int64_t)64 << 20)
+#define MAPPED ((int64_t)1 << 20) /* blocks from this size on come from mmap */
+#define HUGE ((int64_t)8 << 20)   /* and from this size on ask for huge pages */
+#define IN_USE 0x66676c76u
+#define CACHED 0x66676361u
+
+typedef struct block {
+    int64_t size;  /* of the whole block, this header included */
+    int64_t asked; /* bytes counted as in use */
+    uint32_t class, state;
+    struct block *older, *newer; /* among all cached blocks */
+    struct block *below, *above; /* in the stack of its class */
+} block;
+
+_Static_assert(sizeof(block) <= 64, "a block's header must fit before its 64-byte aligned data");
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static block *top[N_CLASSES];
+static block *oldest, *newest;
+static int64_t in_use, cached, in_use_size, peak_size; /* in_use counts bytes asked for, *_size whole blocks */
+
+static void before_fork(void) { pthread_mutex_lock(&lock); }
+static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static void register_fork(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+
+/* The smallest class whose blocks hold n >= 64 bytes; *size is what they hold. */
+static uint32_t size_class(int64_t n, int64_t *size) {
+    int top_bit = 63 - __builtin_clzll((uint64_t)n);
+    int shift = top_bit - STEPS_LOG2;
+    int64_t step = (int64_t)1 << (shift < 6 ? 6 : shift);
+    *size = (n + step - 1) & -step;
+    top_bit = 63 - __builtin_clzll((uint64_t)*size);
+    shift = top_bit - STEPS_LOG2;
+    return (uint32_t)((top_bit << STEPS_LOG2) + (int)((*size >> (shift < 0 ? 0 : shift)) & ((1 << STEPS_LOG2) - 1)));
+}
+
+static void unlink_block(block *b) {
+    if (b->above) b->above->below = b->below;
+    else top[b->class] = b->below;
+    if (b->below) b->below->above = b->above;
+    if (b->older) b->older->newer = b->newer;
+    else oldest = b->newer;
+    if (b->newer) b->newer->older = b->older;
+    else newest = b->older;
+    cached -= b->size;
+}
+
+static void link_block(block *b) {
+    b->above = NULL;
+    b->below = top[b->class];
+    if (b->below) b->below->above = b;
+    top[b->class] = b;
+    b->newer = NULL;
+    b->older = newest;
+    if (newest) newest->newer = b;
+    else oldest = b;
+    newest = b;
+    cached += b->size;
+}
+
+static void give_back(block *b) {
+    if (b->size >= MAPPED) munmap(b, (size_t)b->size);
+    else free(b);
+}
+
+static block *take_from_system(int64_t size) {
+    void *p = NULL;
+    if (size < MAPPED) return posix_memalign(&p, 64, (size_t)size) ? NULL : p;
+    p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+#ifdef MADV_HUGEPAGE
+    if (size >= HUGE) madvise(p, (size_t)size, MADV_HUGEPAGE);
+#endif
+    return p;
+}
+
+static void shrink(int64_t bound) {
+    while (oldest && in_use_size + cached > bound) {
+        block *b = oldest;
+        unlink_block(b);
+        give_back(b);
+    }
+}
+
+static block *find_cached(uint32_t class, int64_t size) {
+    /* a large block may be up to a quarter larger than asked for: the next two classes */
+    uint32_t last = size >= MAPPED ? class + 2 : class;
+    for (; class <= last && class < N_CLASSES; class++) {
+        if (top[class]) return top[class];
+    }
+    return NULL;
+}
+
+static block *new_block(uint32_t class, int64_t size) {
+    int64_t need = in_use_size + size, most = need > peak_size ? need : peak_size;
+    shrink((most > SLACK ? most : SLACK) - size);
+    block *b = take_from_system(size);
+    if (!b && cached) {
+        shrink(0);
+        b = take_from_system(size);
+    }
+    if (!b) return NULL;
+    b->size = size;
+    b->class = class;
+    return b;
+}
+
+void *fg_alloc(int64_t n_bytes) {
+    if (n_bytes < 0 || n_bytes > FG_LIMIT) return NULL;
+    pthread_once(&once, register_fork);
+    int64_t size;
+    uint32_t class = size_class((n_bytes ? n_bytes : 1) + 64, &size);
+    pthread_mutex_lock(&lock);
+    block *b = find_cached(class, size);
+    if (b) unlink_block(b);
+    else b = new_block(class, size);
+    if (b) {
+        b->state = IN_USE;
+        b->asked = n_bytes;
+        in_use += n_bytes;
+        in_use_size += b->size;
+        if (in_use_size > peak_size) peak_size = in_use_size;
+    }
+    pthread_mutex_unlock(&lock);
+    return b ? (char *)b + 64 : NULL;
+}
+
+void fg_free(void *p) {
+    if (!p) return;
+    block *b = (block *)((char *)p - 64);
+    pthread_mutex_lock(&lock);
+    if (b->state == IN_USE) { /* a second fg_free of the same block does nothing */
+        b->state = CACHED;
+        in_use -= b->asked;
+        in_use_size -= b->size;
+        link_block(b);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+int64_t fg_alloc_in_use(void) {
+    pthread_mutex_lock(&lock);
+    int64_t n = in_use;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+int64_t fg_alloc_cached(void) {
+    pthread_mutex_lock(&lock);
+    int64_t n = cached;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+/* Gives every cached block back and forgets the peak. */
+void fg_alloc_trim(void) {
+    pthread_mutex_lock(&lock);
+    shrink(0);
+    peak_size = in_use_size;
+    pthread_mutex_unlock(&lock);
+}
