@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.dtypes import HALVES, narrow
 from funcgrad.errors import FuncgradError, MissingRule, message
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.batch import batch_graph
@@ -27,7 +26,7 @@ def eval_graph(graph: Graph, *xs: Any) -> list[Any]:
     """Run a graph on numpy arrays by its primitives' references."""
     pairs = zip(graph.inputs, xs, strict=True)
     # What calls this has widened halves to float32 for its own arithmetic; the equations inside want their own types.
-    env: dict[Any, Any] = {v: narrow(x, v.aval.dtype) if v.aval.dtype in HALVES else x for v, x in pairs}
+    env: dict[Any, Any] = {v: dtypes.narrow(x, v.aval.dtype) if v.aval.dtype in dtypes.HALVES else x for v, x in pairs}
     for eqn in graph.eqns:
         outs = eqn.prim.evaluate(*[a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs])
         env.update(zip(eqn.outputs, outs, strict=True))
