@@ -1,4 +1,4 @@
-"""Inline: replace calls by the equations of the graphs they call.
+"""Inline: replace calls by the equations of the graphs they call, each body simplified on its own.
 
 ``inline`` runs last, on everything that only groups equations (jit calls, checkpoints, custom rules); nothing merges equations
 afterwards.  ``only`` restricts it, for passes that look through jit calls but keep checkpoints.
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from funcgrad.ir import Atom, Equation, Graph, Var
+from funcgrad.passes.simplify import simplify
 
 __all__ = ["inline"]
 
@@ -56,5 +57,4 @@ def _body(prim: Any, only: Any) -> Graph | None:
     inlined = getattr(prim, "inlined", None)
     if inlined is None or (only is not None and prim.name not in only):
         return None
-    body: Graph = inlined()
-    return body
+    return simplify(inlined())

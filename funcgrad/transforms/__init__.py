@@ -1,0 +1,48 @@
+"""The transformations: the only place where trees meet graphs."""
+
+from funcgrad.transforms.autodiff import (
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jvp,
+    linear_transpose,
+    linearize,
+    value_and_grad,
+    vjp,
+)
+from funcgrad.transforms.batching import vmap
+from funcgrad.transforms.custom import custom_jvp, custom_vjp
+from funcgrad.transforms.explain import RetraceWarning
+from funcgrad.transforms.inspect import ShapeDtypeStruct, eval_shape, make_graph, make_jaxpr
+from funcgrad.transforms.jit import clear_caches, disable_jit, jit
+from funcgrad.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
+
+__all__ = [
+    "RetraceWarning",
+    "ShapeDtypeStruct",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
+    "clear_caches",
+    "custom_jvp",
+    "custom_vjp",
+    "disable_jit",
+    "eval_shape",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+    "linear_transpose",
+    "linearize",
+    "make_graph",
+    "make_jaxpr",
+    "remat",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]
