@@ -45,7 +45,9 @@ class Cond(Primitive):
             if b.in_avals != avals[1:]:
                 raise self.shape_error("operands must have the types of the branches' inputs", *avals[1:])
             if b.out_avals != self.branches[0].out_avals:
-                raise self.shape_error("all branches must return the same types", self.branches[0].out_avals, b.out_avals)
+                raise self.shape_error(
+                    "all branches must return the same types", self.branches[0].out_avals, b.out_avals
+                )
         return self.branches[0].out_avals
 
     def eval(self, *xs: Any) -> Any:

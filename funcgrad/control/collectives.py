@@ -237,15 +237,3 @@ def psum(x: Any, axis_name: Any) -> Any:
     """The sum over all lanes of a named axis; bools count as int32."""
     x = convert(x, dtypes.int32) if x.aval.dtype == dtypes.bool_ else x
     return collect(PSum(axis_name), x)
-
-
-def all_gather(x: Any, axis_name: Any, axis: int, tiled: bool) -> Any:
-    """The values of all lanes along a new axis, or one after another along an existing one."""
-    out = collect(AllGather(axis_name, axis_size(axis_name)), x)
-    perm = [*range(1, axis + 1), 0, *range(axis + 1, out.aval.ndim)]
-    out = transpose(out, perm)
-    if not tiled:
-        return out
-    shape = x.aval.shape
-    joined = (*shape[:axis], out.aval.shape[axis] * shape[axis], *shape[axis + 1 :])
-    return apply("reshape", out, shape=joined)

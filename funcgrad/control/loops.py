@@ -121,7 +121,10 @@ class Scan(Primitive):
         outs = bind_all(prim, *consts, *t_consts, *carry, *t_init, *seqs, *t_seqs)
         at, rows = k + len(t_init), m - k
         primals = [*outs[:k], *outs[at : at + rows]]
-        tangents = [*refill(outs[k:at], marks[first:last]), *refill(outs[at + rows :], [t is not None for t in t_out[k:]])]
+        tangents = [
+            *refill(outs[k:at], marks[first:last]),
+            *refill(outs[at + rows :], [t is not None for t in t_out[k:]]),
+        ]
         return primals, tangents
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
@@ -140,14 +143,18 @@ class Scan(Primitive):
         m_out = (*m_carry, *marks[k:])
         prim = replace(self, body=with_marks(graph, size, marks, m_out))
         consts, carry, seqs = self.parts(xs)
-        init = [broadcast_leading(x, size) if m and not was else x for x, m, was in zip(carry, m_carry, self.parts(mapped)[1], strict=True)]
+        init = [
+            broadcast_leading(x, size) if m and not was else x
+            for x, m, was in zip(carry, m_carry, self.parts(mapped)[1], strict=True)
+        ]
         outs = bind_all(prim, *consts, *init, *[swap_leading(x) if m else x for x, m in zip(seqs, m_seqs, strict=True)])
         ys = [swap_leading(y) if m else y for y, m in zip(outs[k:], m_out[k:], strict=True)]
         return [*outs[:k], *ys], m_out
 
     def lower(self, g: Any, *xs: Any) -> Any:
         consts, carry, seqs = self.parts(xs)
-        return g.scan(self.body, consts, carry, seqs, self.length, self.reverse)
+        final, ys = g.scan(self.body, consts, carry, seqs, self.length, self.reverse)
+        return [*final, *ys]
 
 
 # -- tangents in loops -------------------------------------------------------------------------------------------
@@ -264,7 +271,9 @@ class While(Primitive):
         k = len(carry)
         t_in = spread_inputs(graph.inputs[n + k :], marks)
         inputs = [*graph.inputs[:n], *present(t_in[:n]), *graph.inputs[n : n + k], *present(t_in[n:])]
-        body = Graph(inputs, graph.eqns, [*graph.outputs[:k], *spread_carry(self.body, graph.outputs[k:], marks[n:])], graph.name)
+        body = Graph(
+            inputs, graph.eqns, [*graph.outputs[:k], *spread_carry(self.body, graph.outputs[k:], marks[n:])], graph.name
+        )
         blind = [Var(v.aval) for v in present(t_in[n:])]
         cond = Graph([*self.cond.inputs, *blind], self.cond.eqns, self.cond.outputs, self.cond.name)
         pairs = zip([*t_operands[1], *t_operands[2]], [*body_consts, *carry], marks, strict=True)

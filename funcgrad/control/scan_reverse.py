@@ -29,6 +29,7 @@ from funcgrad.trace import bind_all, replay
 if TYPE_CHECKING:
     from funcgrad.control.loops import Scan
 
+
 def active_operands(scan: Scan, mask: Sequence[bool]) -> tuple[bool, ...]:
     """``mask`` with the carries that come to depend on marked operands in some step marked as well."""
     body, first, last = scan.body, scan.num_consts, scan.num_consts + scan.num_carry
