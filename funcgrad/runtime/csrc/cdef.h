@@ -261,3 +261,6 @@ void ggml_backend_sched_reset(ggml_backend_sched_t sched);
 int ggml_backend_sched_get_n_splits(ggml_backend_sched_t sched);
 ggml_backend_t ggml_backend_cpu_init(void);
 void ggml_backend_cpu_set_n_threads(ggml_backend_t backend_cpu, int n_threads);
+
+/* ---- ours: what HOST nodes call, defined in Python ---- */
+extern "Python" int fg_host_call(int64_t id, void *const *pointers);

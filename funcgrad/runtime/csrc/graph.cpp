@@ -14,6 +14,7 @@
 #include <new>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ggml-backend.h"
@@ -79,8 +80,11 @@ ggml_type type_of(int dtype) {
     }
 }
 
+// Why the run on this thread stops; its remaining nodes do nothing.
+thread_local std::string stop_reason;
+
 void run_node(ggml_tensor *dst, int ith, int, void *userdata) {
-    if (ith != 0) return;
+    if (ith != 0 || !stop_reason.empty()) return;
     Node &node = *static_cast<Node *>(userdata);
     for (size_t i = 0; i < node.tensors.size(); ++i) node.base[i] = node.tensors[i]->data;
     dst->data = dst->view_src->data;
@@ -279,9 +283,17 @@ int fg_graph_run(fg_graph *g, void *const *bound, char *err, int err_size) {
         g->bind(bound);
         Awake awake;
         const ggml_status status = ggml_backend_graph_compute(g->backend, g->graph);
+        if (!stop_reason.empty()) {
+            const std::string reason = std::exchange(stop_reason, std::string());
+            throw std::runtime_error(reason);
+        }
         if (status != GGML_STATUS_SUCCESS) throw std::runtime_error(std::string("ggml: ") + ggml_status_to_string(status));
         return 0;
     });
+}
+
+void fg_graph_stop(const char *reason) {
+    guarded<int>(-1, nullptr, 0, [&] { stop_reason = reason && *reason ? reason : "stopped"; return 0; });
 }
 
 int fg_graph_n_nodes(const fg_graph *g) { return int(g->nodes.size()); }

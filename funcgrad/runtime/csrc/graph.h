@@ -40,6 +40,9 @@ int fg_graph_declare_bound(fg_graph *g, const int32_t *tensors, int n, char *err
 /* Runs every node once with the declared tensors at bound[0..n). Returns 0. */
 int fg_graph_run(fg_graph *g, void *const *bound, char *err, int err_size);
 
+/* For kernels: ends the innermost fg_graph_run on this thread, whose remaining nodes do nothing, with this message. */
+void fg_graph_stop(const char *reason);
+
 int fg_graph_n_nodes(const fg_graph *g);
 int fg_graph_n_tensors(const fg_graph *g);
 /* A listing, one node a line, cut to size; returns the length that the whole listing has. */

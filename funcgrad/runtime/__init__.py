@@ -1,0 +1,1 @@
+"""Devices, and how a graph runs on them: lower, plan, execute."""

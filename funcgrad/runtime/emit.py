@@ -1,0 +1,139 @@
+"""The emitter: a graph becomes kernel nodes with a memory plan.
+
+``Emitter`` is the ``g`` of every primitive's ``lower``.  Pointwise primitives go through :class:`Program`: one MAP
+kernel for each equation or, with a ``fused`` primitive, for a whole group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from funcgrad.ir import Aval, Equation, Graph, Var
+from funcgrad.primitive import Pointwise, Primitive
+from funcgrad.runtime.emit_contract import Contractions
+from funcgrad.runtime.emit_control import Control
+from funcgrad.runtime.emit_index import Indexing
+from funcgrad.runtime.plan import Buf, Node, Plan, make_plan
+from funcgrad.runtime.program import Const, Program, Reg
+from funcgrad.runtime.views import IOTA, View, row_major
+
+__all__ = ["Emitter"]
+
+
+class Emitter(Contractions, Indexing, Control):
+    """Lowers one graph; its verbs are what primitives' ``lower`` may call."""
+
+    def lower(self, graph: Graph, donate: frozenset[int] = frozenset(), pairs: dict[int, int] | None = None) -> Plan:
+        """Lower a whole graph and plan its memory.
+
+        ``donate`` numbers the arguments whose memory results may take.  For a part of a loop ``pairs`` says instead
+        which result (by number) replaces which argument.
+        """
+        inputs = [Buf(v.aval, "input", i) for i, v in enumerate(graph.inputs)]
+        views = [View(b.aval, b, 0, row_major(b.aval.shape, b.aval.dtype.itemsize), True) for b in inputs]
+        outs = self.call(graph, views)
+        self.site = None
+        claimed: set[Buf] = set()
+        bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
+        return make_plan(self.nodes, inputs, bufs, donate, pairs, self._copy_node)
+
+    def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:
+        """The buffer of a result: the one it is in, if that is nobody else's, or else a copy."""
+        b = v.buf
+        if v.whole and b is not IOTA and b not in claimed:
+            donated = b.index in donate if pairs is None else pairs.get(j, -1) == b.index
+            if b.kind == "temp" or donated:
+                claimed.add(b)
+                if b.kind == "temp":
+                    b.kind, b.index, b.aval = "output", j, v.aval
+                return b
+        out = self.new(v.aval)
+        self.copy(v, out)
+        out.buf.kind, out.buf.index = "output", j
+        claimed.add(out.buf)
+        return out.buf
+
+    def _copy_node(self, src: Buf, dst: Buf) -> Node:
+        views = [View(b.aval, b, 0, row_major(b.aval.shape, b.aval.dtype.itemsize), True) for b in (src, dst)]
+        self.copy(*views)
+        return self.nodes.pop()
+
+    def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
+        return Emitter().lower(graph, pairs=pairs or {})
+
+    # -- walking a graph -----------------------------------------------------------------------------------------
+    def call(self, graph: Graph, xs: Sequence[View]) -> list[View]:
+        """Lower the equations of a graph in order; return its outputs."""
+        env: dict[Any, View] = dict(zip(graph.inputs, xs, strict=True))
+        for eqn in graph.eqns:
+            outs = eqn.outputs
+            if eqn.site is not None:
+                self.site = eqn.site
+            if not eqn.prim.effectful and not any([v.aval.size for v in outs]):  # noqa: C419 (faster)
+                for v in outs:
+                    env[v] = self.empty(v.aval)
+                continue
+            args = [env[a] if type(a) is Var else self.literal(a) for a in eqn.inputs]
+            if isinstance(eqn.prim, Pointwise):
+                env[outs[0]] = self.pointwise(eqn.prim, args, outs[0].aval)
+            else:
+                self._lower(eqn, args, env)
+        return [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
+
+    def _lower(self, eqn: Equation, args: list[View], env: dict[Any, View]) -> None:
+        prim = eqn.prim
+        if prim.name == "fused":
+            results = self.fused(vars(prim)["graph"], args)
+        else:
+            made = prim.lower(self, *args)
+            results = list(made) if prim.multiple else [made]
+        for v, r in zip(eqn.outputs, results, strict=True):
+            if r.aval is not v.aval and r.aval != v.aval:
+                raise AssertionError(f"{prim.name}: lowered to {r.aval}, inferred {v.aval}")
+            env[v] = r
+
+    def literal(self, a: Any) -> View:
+        """A literal as a constant view."""
+        found = self._literals.get(id(a))
+        if found is None:
+            found = self._literals[id(a)] = a, self.full(a.value, a.aval)  # with a, so that its id stays its own
+        return found[1]
+
+    # -- pointwise -----------------------------------------------------------------------------------------------
+    def pointwise(self, prim: Primitive, xs: Sequence[View], aval: Aval) -> View:
+        """One MAP node for one pointwise primitive; nothing for the identity, a constant where all operands are."""
+        g = Program()
+        args = [g.load(x) for x in xs]
+        if not g.views:
+            return self.full(_fold(prim, args), aval)
+        out = prim.lower(g, *args)
+        if not g.code and type(out) is Reg and xs[~out.id].aval is aval:
+            return xs[~out.id]
+        return self.map(g, [out], [aval])[0]
+
+    def fused(self, graph: Graph, xs: Sequence[View]) -> list[View]:
+        """One MAP node for a group of pointwise equations; layout equations among them only move inputs' strides."""
+        g = Program()
+        env: dict[Any, Any] = dict(zip(graph.inputs, xs, strict=True))
+        for eqn in graph.eqns:
+            args = [env[a] if type(a) is Var else self.literal(a) for a in eqn.inputs]
+            if isinstance(eqn.prim, Pointwise):
+                regs = [g.load(a) if type(a) is View else a for a in args]
+                if all(type(r) is Const for r in regs):
+                    env[eqn.outputs[0]] = self.full(_fold(eqn.prim, regs), eqn.outputs[0].aval)
+                else:
+                    env[eqn.outputs[0]] = g.round(eqn.prim.lower(g, *regs))
+            elif len(args) == 1 and type(args[0]) is Reg:
+                if eqn.inputs[0].aval.size != 1:
+                    raise AssertionError(f"fused: {eqn.prim.name} of a computed value")
+                env[eqn.outputs[0]] = args[0]
+            else:
+                env[eqn.outputs[0]] = eqn.prim.lower(self, *args)
+        outs = [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
+        return self.map(g, [g.load(o) if type(o) is View else o for o in outs], [a.aval for a in graph.outputs])
+
+
+def _fold(prim: Primitive, args: Sequence[Any]) -> Any:
+    """The value of a pointwise primitive on constants."""
+    return prim.evaluate(*[a.value for a in args])[0]

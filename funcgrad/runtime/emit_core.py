@@ -1,0 +1,260 @@
+"""The emitter's core: nodes over strided views, pointwise programs, constants, layout and reductions.
+
+Layout verbs return views of the same memory; everything else appends nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.ir import Aval, Graph
+from funcgrad.runtime.plan import Buf, Node, Plan
+from funcgrad.runtime.program import CODES, Const, Program
+from funcgrad.runtime.views import IOTA, View, coalesce, row_major
+
+__all__ = ["Core"]
+
+Ints = tuple[int, ...]
+MAP, REDUCE = 0, 1
+REDUCTIONS = {"sum": 0, "max": 1, "min": 2, "prod": 3, "argmax": 4, "argmin": 5, "any": 6, "all": 7, "logsumexp": 8}
+BORDER = 16384  # elements from which padding writes the border only, and not everything twice
+
+
+class Core:
+    """Collects the nodes of one program."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.site: Any = None
+        self._literals: dict[int, tuple[Any, View]] = {}
+
+    def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
+        """Lower a graph on its own; ``pairs`` says which result replaces which argument."""
+        raise NotImplementedError
+
+    # -- nodes ---------------------------------------------------------------------------------------------------
+    def new(self, aval: Aval) -> View:
+        """A contiguous view of a new buffer."""
+        return View(aval, Buf(aval, site=self.site), 0, row_major(aval.shape, aval.dtype.itemsize), True)
+
+    def empty(self, aval: Aval) -> View:
+        """A value without elements."""
+        return self.new(aval)
+
+    def node(
+        self,
+        kind: int,
+        words: list[int],
+        operands: Sequence[Buf],
+        writes: Sequence[int],
+        reuse: Sequence[tuple[int, int]] = (),
+        copies: bool = False,
+    ) -> Node:
+        """Append a node; ``words`` names operands by their position."""
+        node = Node(kind, words, operands, writes, reuse, copies)
+        node.site = self.site
+        self.nodes.append(node)
+        return node
+
+    # -- programs ------------------------------------------------------------------------------------------------
+    def map(self, g: Program, outs: Sequence[Any], avals: Sequence[Aval]) -> list[View]:
+        """Append the MAP node of a program whose results go to new buffers."""
+        results = [self.new(a) for a in avals]
+        self._map(g, outs, results, avals[0].shape)
+        return results
+
+    def _map(self, g: Program, outs: Sequence[Any], results: Sequence[View], shape: Ints) -> None:
+        regs_count, regs, instructions = g.assemble(outs)
+        slots: dict[Buf, int] = {}
+        for x in (*g.views, *results):
+            if x.buf is not IOTA and x.buf not in slots:
+                slots[x.buf] = len(slots)
+        slots[IOTA] = -1
+        dims, rows = _map_layout(g.views, results, shape)
+        words = [len(dims), *dims, len(g.views), len(results), regs_count, len(instructions) // 6]
+        n_in = len(g.views)
+        for k, x in enumerate(g.views):
+            code = CODES[x.aval.dtype] if x.buf is not IOTA else CODES[dtypes.int32]
+            words += (slots[x.buf], code, x.offset, *rows[k])
+        for k, r in enumerate(results):
+            words += (regs[k], slots[r.buf], CODES[r.aval.dtype], r.offset, *rows[n_in + k])
+        words += instructions
+        del slots[IOTA]
+        copies = not instructions and len(results) == 1 == n_in and results[0].whole and g.views[0].whole
+        self.node(MAP, words, list(slots), [slots[r.buf] for r in results], _reuse(g.views, results, slots), copies)
+
+    def copy(self, x: View, to: View) -> None:
+        """Append the node that writes x into a view of the same shape and dtype."""
+        if x.aval.size:
+            g = Program()
+            self._map(g, [g.load(x)], [to], x.aval.shape)
+
+    def dense(self, x: View) -> View:
+        """x itself when it is contiguous in memory, else a copy that is, made once."""
+        if x.contiguous:
+            return x
+        if x.dense is None:
+            x.dense = self.new(x.aval)
+            self.copy(x, x.dense)
+        return x.dense
+
+    # -- constants -----------------------------------------------------------------------------------------------
+    def full(self, value: Any, aval: Aval) -> View:
+        """The same value everywhere, without memory."""
+        return View(aval, IOTA, 0, (0,) * aval.ndim, False, Const(value, aval.dtype))
+
+    def constant(self, value: Any) -> View:
+        """A captured array: memory that is there when the program is made, or its value when it is one element."""
+        aval = value.aval
+        if aval.size <= 1:
+            return self.full(dtypes.narrow(np.asarray(value), aval.dtype).reshape(-1)[0] if aval.size else 0, aval)
+        buf = Buf(aval, "constant", site=self.site)
+        buf.value = value
+        return View(aval, buf, 0, row_major(aval.shape, aval.dtype.itemsize), True)
+
+    def iota(self, aval: Aval, axis: int) -> View:
+        """0, 1, 2, ... along an axis, without memory."""
+        return View(aval, IOTA, 0, tuple([int(d == axis) for d in range(aval.ndim)]), False)
+
+    # -- layout --------------------------------------------------------------------------------------------------
+    def reshape(self, x: View, shape: Ints) -> View:
+        """The elements in row-major order under another shape."""
+        out = x.reshape(shape)
+        if out is None:
+            out = self.dense(x).reshape(shape)
+            assert out is not None
+        return out
+
+    def transpose(self, x: View, perm: Ints) -> View:
+        """Axis i of the result is axis perm[i] of x."""
+        return x.transpose(perm)
+
+    def broadcast(self, x: View, shape: Ints, dims: Ints) -> View:
+        """x repeated to ``shape``; its axis i becomes axis dims[i]."""
+        return x.broadcast(shape, dims)
+
+    def slice(self, x: View, start: Ints, limit: Ints, strides: Ints) -> View:
+        """Part of x along each axis."""
+        return x.slice(start, limit, strides)
+
+    def reverse(self, x: View, axes: Ints) -> View:
+        """x backwards along ``axes``."""
+        return x.reverse(axes)
+
+    def pad(self, x: View, value: View, low: Ints, high: Ints, interior: Ints) -> View:
+        """x with a scalar around it and between its elements; negative amounts cut."""
+        n = x.aval.ndim
+        shape = [
+            max(0, (m + (m - 1) * g if m else 0) + a + b)
+            for m, a, b, g in zip(x.aval.shape, low, high, interior, strict=True)
+        ]
+        start, limit, at = [0] * n, list(x.aval.shape), list(low)
+        for d, (m, step) in enumerate(zip(shape, [g + 1 for g in interior], strict=True)):
+            start[d] = max(0, -(low[d] // step)) if low[d] < 0 else 0
+            at[d] = low[d] + start[d] * step
+            limit[d] = max(start[d], min(limit[d], start[d] + -(-(m - at[d]) // step)))
+        inside = x.slice(tuple(start), tuple(limit), (1,) * n)
+        if inside.aval.shape == tuple(shape):
+            return inside
+        out = self.new(Aval(shape, x.aval.dtype))
+        to = out.slice(tuple(at), out.aval.shape, tuple([g + 1 for g in interior])).slice(
+            (0,) * n, inside.aval.shape, (1,) * n
+        )
+        if inside.aval.size >= BORDER and not any(interior):
+            self._border(out, value, at, inside.aval.shape)
+        else:
+            self.copy(value.broadcast(out.aval.shape, ()), out)
+        self.copy(inside, to)
+        return out
+
+    def _border(self, out: View, value: View, at: Sequence[int], inner: Ints) -> None:
+        """Write the value around a box: two slabs an axis, each within the box along the axes before."""
+        start, limit = [0] * out.aval.ndim, list(out.aval.shape)
+        for d, n in enumerate(out.aval.shape):
+            for a, b in ((0, at[d]), (at[d] + inner[d], n)):
+                start[d], limit[d] = a, max(a, b)
+                slab = out.slice(tuple(start), tuple(limit), (1,) * out.aval.ndim)
+                self.copy(value.broadcast(slab.aval.shape, ()), slab)
+            start[d], limit[d] = at[d], at[d] + inner[d]
+
+    def concatenate(self, xs: Sequence[View], axis: int) -> View:
+        """The operands one after another along an axis."""
+        parts = [x for x in xs if x.aval.size] or [xs[0]]
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].aval.shape)
+        shape[axis] = sum(x.aval.shape[axis] for x in parts)
+        out = self.new(Aval(shape, parts[0].aval.dtype))
+        start, limit = [0] * len(shape), list(shape)
+        for x in parts:
+            limit[axis] = start[axis] + x.aval.shape[axis]
+            self.copy(x, out.slice(tuple(start), tuple(limit), (1,) * len(shape)))
+            start[axis] = limit[axis]
+        return out
+
+    # -- reductions ----------------------------------------------------------------------------------------------
+    def reduce(self, op: str, x: View, axes: Ints) -> View:
+        """Sum, max, min, prod, argmax, argmin, any, all or logsumexp over axes, which vanish."""
+        shape, dtype = x.aval.shape, x.aval.dtype
+        kept = [d for d in range(len(shape)) if d not in axes]
+        position = op in ("argmax", "argmin")
+        aval = Aval([shape[d] for d in kept], dtypes.int32 if position else dtype)
+        if dtype == dtypes.bool_:
+            op = {"max": "any", "min": "all", "sum": "any", "prod": "all"}.get(op, op)
+        if not x.aval.size:
+            return self.full(_identity(op, dtype), aval)
+        if all(shape[d] == 1 for d in axes):
+            return self.full(0, aval) if position else self.reshape(x, aval.shape)
+        if x.buf is IOTA:
+            x = self.dense(x)
+        out = self.new(aval)
+        keep, (steps, to) = coalesce(aval.shape, ([x.strides[d] for d in kept], out.strides))
+        gone, (inner,) = coalesce([shape[d] for d in axes], ([x.strides[d] for d in axes],))
+        code = CODES[dtype]
+        words = [REDUCTIONS[op], len(keep), *keep, len(gone), *gone, 0, code, x.offset, *steps, *inner]
+        words += (1, CODES[aval.dtype], 0, *to)
+        self.node(REDUCE, words, (x.buf, out.buf), (1,))
+        return out
+
+
+def _identity(op: str, dtype: Any) -> Any:
+    """What a reduction of nothing gives."""
+    if op in ("max", "min", "logsumexp"):
+        low = op != "min"
+        if dtype in dtypes.FLOATS:
+            return -np.inf if low else np.inf
+        return np.iinfo(dtype).min if low else np.iinfo(dtype).max
+    return op in ("prod", "all")
+
+
+def _map_layout(
+    views: Sequence[View], results: Sequence[View], shape: Ints
+) -> tuple[list[int], Sequence[Sequence[int]]]:
+    """The dimensions that a MAP node loops over, and each operand's strides; one where all data is contiguous."""
+    rank = len(shape)
+    for x in (*views, *results):
+        if not (x.contiguous and x.aval.shape == shape) and x.aval.shape:
+            break
+    else:
+        if all(x.contiguous or not any(x.strides) for x in views):
+            size = results[0].aval.size
+            return [size], [(x.aval.dtype.itemsize if x.aval.shape == shape else 0,) for x in (*views, *results)]
+    rows = [x.strides if x.aval.ndim == rank else (0,) * rank for x in (*views, *results)]
+    dims, merged = coalesce(shape, rows)
+    return (dims, merged) if dims else ([1], [[0]] * len(rows))
+
+
+def _reuse(views: Sequence[View], results: Sequence[View], slots: dict[Buf, int]) -> list[tuple[int, int]]:
+    """Pairs of slots that may share memory: whole buffers of one element size, read nowhere else in the node."""
+    out = []
+    for x in views:
+        if x.whole and x.buf is not IOTA and (len(views) == 1 or sum([v.buf is x.buf for v in views]) == 1):
+            size = x.aval.dtype.itemsize
+            for r in results:
+                if r.whole and r.aval.dtype.itemsize == size and r.aval.size == x.aval.size:
+                    out.append((slots[x.buf], slots[r.buf]))
+    return out

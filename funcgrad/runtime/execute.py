@@ -1,0 +1,310 @@
+"""Executables: a plan becomes one program of the extension, and every call of it is one call into C.
+
+Memory on the CPU is a :class:`Buffer`.  A run binds the arguments' addresses, gets its results' memory and its
+workspace from the extension's allocator, and returns new buffers; a donated argument's buffer comes back as the
+result.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from array import array
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.errors import DeviceError, ShapeError, message
+from funcgrad.ir import Aval
+from funcgrad.runtime import ggml
+from funcgrad.runtime.emit_control import HostCall
+from funcgrad.runtime.plan import Buf, Node, Plan
+from funcgrad.runtime.program import CODES
+
+__all__ = ["Buffer", "Executable", "host_view"]
+
+FIXED = -2  # a tensor whose address is known when the program is made
+
+
+class Buffer:
+    """Memory of the CPU device.
+
+    ``guard`` says whether others may look at it: None, the array whose memory it is, or a weak reference to a numpy
+    view.
+    """
+
+    __slots__ = ("__weakref__", "guard", "nbytes", "ptr")
+
+    def __init__(self, ptr: int, nbytes: int, guard: Any = None):
+        self.ptr, self.nbytes, self.guard = ptr, nbytes, guard
+
+    def __del__(self) -> None:
+        if self.guard is None or type(self.guard) is weakref.ref:
+            _free(self.ptr)
+
+    def __repr__(self) -> str:
+        return f"Buffer({self.nbytes} bytes)"
+
+
+def _free(ptr: int) -> None:
+    """Give memory back; replaced by the extension's function when it is loaded."""
+
+
+def new_buffer(nbytes: int) -> Buffer:
+    """Allocate memory; DeviceError when there is none."""
+    global _free
+    lib = ggml.load().lib
+    _free = lib.fg_give_address
+    ptr = lib.fg_take_address(nbytes)
+    if not ptr:
+        raise _out_of_memory(nbytes)
+    return Buffer(ptr, nbytes)
+
+
+def _out_of_memory(nbytes: int) -> DeviceError:
+    used = ggml.load().lib.fg_alloc_in_use()
+    way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
+    return DeviceError(message("cpu", "out of memory", f"{nbytes:,} bytes asked for, {used:,} in use", way_out))
+
+
+class _Exported:
+    """Lends a buffer's memory to numpy, and keeps the buffer for as long as the array lives."""
+
+    __slots__ = ("__array_interface__", "__weakref__", "buffer")
+
+    def __init__(self, buffer: Buffer, aval: Aval):
+        code = "|V2" if aval.dtype == dtypes.bfloat16 else aval.dtype.str
+        self.buffer = buffer
+        self.__array_interface__ = {"data": (buffer.ptr, True), "shape": aval.shape, "typestr": code, "version": 3}
+
+
+def host_view(buffer: Buffer, aval: Aval) -> np.ndarray[Any, Any]:
+    """Return a buffer's memory as a read-only numpy array.
+
+    While the array lives, donating the buffer takes a copy.
+    """
+    if type(buffer.guard) is np.ndarray:
+        base: np.ndarray[Any, Any] = buffer.guard
+        view = base.view()
+    else:
+        exported = _Exported(buffer, aval)
+        view = np.asarray(exported)
+        if buffer.guard is None or buffer.guard() is None:
+            buffer.guard = weakref.ref(exported)
+        else:
+            _share_guard(buffer, exported)
+    view = view.view(aval.dtype) if view.dtype != aval.dtype else view
+    view.flags.writeable = False
+    shaped: np.ndarray[Any, Any] = view.reshape(aval.shape)
+    return shaped
+
+
+def _share_guard(buffer: Buffer, exported: _Exported) -> None:
+    """Let an earlier view live for as long as the new one, so that one weak reference speaks for both."""
+    exported.buffer = _Both(buffer, buffer.guard())  # type: ignore[assignment]
+
+
+class _Both(tuple[Any, ...]):
+    """Keeps several objects alive."""
+
+    def __new__(cls, *parts: Any) -> _Both:
+        return super().__new__(cls, parts)
+
+
+# -- programs ----------------------------------------------------------------------------------------------------
+class _Builder:
+    """Turns plans into programs; collects what must live as long as they do."""
+
+    def __init__(self, fixed: Any):
+        self.library = ggml.load()
+        self.fixed = fixed  # maps a captured value to a Buffer
+        self.keep: list[Any] = []
+        self.functions: list[int] = []
+
+    def program(self, plan: Plan) -> Any:
+        """One program; its parts first."""
+        tensors: dict[Buf, int] = {}
+        parts: list[Any] = []
+        nodes: list[int] = []
+        count = 0
+        for node in plan.nodes:
+            if not node.elided:
+                count += 1
+                self._node(node, tensors, parts, nodes)
+        words = [len(plan.inputs), len(plan.outputs), plan.temp_bytes]
+        for j, b in enumerate(plan.outputs):
+            words += (b.nbytes, plan.alias.get(j, -1))
+        words.append(len(tensors))
+        for b in tensors:
+            words += self._tensor(b)
+        words.append(count)
+        return self._make(words + nodes, parts)
+
+    def _node(self, node: Node, tensors: dict[Buf, int], parts: list[Any], words: list[int]) -> None:
+        used = []
+        for p in node.parts:
+            if isinstance(p, HostCall):
+                node.words[0] = self._function(p)
+            else:
+                used.append(len(parts))
+                parts.append(self.program(p))
+        operands = [tensors.setdefault(b, len(tensors)) for b in node.operands]
+        out = operands[node.writes[0]]
+        words += (node.kind, len(operands), *operands, out, len(used), *used, len(node.words))
+        words += node.words
+
+    def _tensor(self, b: Buf) -> tuple[int, int, int, int]:
+        dtype = b.aval.dtype
+        place, offset = -1, 0
+        if b.kind == "constant":
+            buffer = self.fixed(b.value)
+            self.keep.append(buffer)
+            place, offset = FIXED, buffer.ptr
+        elif b.storage is not None:
+            place, offset = b.storage.bound, max(b.storage.offset, 0)
+        return CODES[dtype], b.nbytes // dtype.itemsize, place, offset
+
+    def _function(self, call: HostCall) -> int:
+        ffi = self.library.ffi
+        n_in = len(call.inputs)
+
+        def run(pointers: Any) -> None:
+            table = ffi.cast("intptr_t *", pointers)
+            xs = [_host_copy(table[i], a) for i, a in enumerate(call.inputs)]
+            results = call.fn(*xs)
+            for k, a in enumerate(call.outputs):
+                _write_host(table[n_in + k], a, results[k], ffi)
+
+        number = ggml.add_host_function(run)
+        self.functions.append(number)
+        return number
+
+    def _make(self, words: list[int], parts: list[Any]) -> Any:
+        ffi, lib = self.library.ffi, self.library.lib
+        data = array("q", words)
+        err = self.library.new_message()
+        handles = ffi.new("fg_program *[]", parts) if parts else ffi.NULL
+        made = lib.fg_program_new(ffi.from_buffer("int64_t[]", data), len(data), handles, len(parts), err, ggml.MESSAGE)
+        if made == ffi.NULL:
+            raise AssertionError(f"the extension refused a program: {self.library.text(err)}")
+        self.keep += parts
+        return ffi.gc(made, lib.fg_program_free)
+
+
+def _host_copy(address: int, aval: Aval) -> np.ndarray[Any, Any]:
+    """An argument of a host function: a copy, bfloat16 as float32."""
+    if not aval.nbytes:
+        return np.empty(aval.shape, aval.dtype)
+    view = np.asarray(_Exported(Buffer(address, aval.nbytes, guard=aval), aval)).view(aval.dtype)
+    return dtypes.widen(view) if aval.dtype == dtypes.bfloat16 else view.copy()
+
+
+def _write_host(address: int, aval: Aval, value: Any, ffi: Any) -> None:
+    """Store a result of a host function."""
+    host = dtypes.narrow(np.asarray(value), aval.dtype)
+    if host.shape != aval.shape:
+        way_out = "return an array of the shape that was declared"
+        raise ShapeError(message("callback", f"the result must have shape {aval.shape}", str(host.shape), way_out))
+    if aval.nbytes:
+        ffi.memmove(ffi.cast("void *", address), np.ascontiguousarray(host).view(np.uint8), aval.nbytes)
+
+
+def _forget(functions: Sequence[int]) -> None:
+    for number in functions:
+        ggml.remove_host_function(number)
+
+
+class Executable:
+    """A graph ready to run on the CPU; ``plan`` has its memory, ``donated`` the arguments whose memory results take."""
+
+    def __init__(self, plan: Plan, fixed: Any):
+        global _free
+        builder = _Builder(fixed)
+        library = builder.library
+        ffi, lib = library.ffi, library.lib
+        _free = lib.fg_give_address
+        self.plan, self._library, self._keep = plan, library, builder.keep
+        self._program = builder.program(plan)
+        if builder.functions:
+            weakref.finalize(self, _forget, builder.functions)
+        n_in, n_out = len(plan.inputs), len(plan.outputs)
+        self.donated = frozenset(plan.alias.values())
+        self.donation = plan.donation
+        self._n_in, self._n_out = n_in, n_out
+        self._pointers = ffi.new("intptr_t[]", n_in + n_out + 1)
+        self._bound = ffi.cast("void **", self._pointers)
+        self._results = self._pointers + n_in
+        self._sizes = [b.nbytes for b in plan.outputs]
+        self._alias = sorted(plan.alias.items())
+        self._fresh = [j for j in range(n_out) if j not in plan.alias]
+        self._err = library.new_message()
+        self._call, self._unpack = lib.fg_program_run, ffi.unpack
+        self._lock, self._running = threading.Lock(), 0
+
+    def run(self, buffers: Sequence[Buffer]) -> list[Buffer]:
+        """Run once on the arguments' buffers; return the results' buffers.
+
+        A second call at the same time waits.  DeviceError when there is not enough memory.
+        """
+        n = self._n_in
+        addresses = [b.ptr for b in buffers]
+        if len(addresses) != n:
+            raise AssertionError(f"{n} arguments are required, got {len(addresses)}")
+        if self._alias:
+            buffers = self._protect(buffers, addresses)
+        if self._running == threading.get_ident():
+            raise DeviceError(message("jit", "a function cannot be called from its own callback"))
+        with self._lock:
+            self._running = threading.get_ident()
+            try:
+                self._pointers[0:n] = addresses
+                failed = self._call(self._program, self._bound, self._err, ggml.MESSAGE)
+                if failed:
+                    raise self._error(failed)
+                results = self._unpack(self._results, self._n_out) if self._n_out else ()
+            finally:
+                self._running = 0
+        if not self._alias:
+            return list(map(Buffer, results, self._sizes))
+        outs: list[Any] = [None] * self._n_out
+        for j in self._fresh:
+            outs[j] = Buffer(results[j], self._sizes[j])
+        for j, i in self._alias:
+            outs[j] = buffers[i]
+        return outs
+
+    def _protect(self, buffers: Sequence[Buffer], addresses: list[int]) -> Sequence[Buffer]:
+        """Replace donated buffers that somebody else looks at, or that are given twice, by copies."""
+        twice = len(set(addresses)) != len(addresses)
+        for _, i in self._alias:
+            b = buffers[i]
+            if b.guard is None and not twice:
+                continue
+            if type(b.guard) is weakref.ref and b.guard() is None:
+                b.guard = None
+            if b.guard is not None or addresses.count(b.ptr) > 1:
+                copy = new_buffer(b.nbytes)
+                ffi = self._library.ffi
+                ffi.memmove(ffi.cast("void *", copy.ptr), ffi.cast("void *", b.ptr), b.nbytes)
+                buffers = [*buffers[:i], copy, *buffers[i + 1 :]]
+                addresses[i] = copy.ptr
+        return buffers
+
+    def _error(self, failed: int) -> BaseException:
+        text = self._library.text(self._err)
+        if failed == -2:
+            return _out_of_memory(int(text))
+        raised = ggml.take_host_error()
+        if raised is not None:
+            return raised
+        return DeviceError(message("cpu", "a run ended with an internal error", text))
+
+    def as_text(self) -> str:
+        """The graph that runs, one node a line."""
+        ffi, lib = self._library.ffi, self._library.lib
+        size = lib.fg_program_dump(self._program, ffi.NULL, 0) + 1
+        text = ffi.new("char[]", size)
+        lib.fg_program_dump(self._program, text, size)
+        return str(ffi.string(text).decode())

@@ -1,0 +1,220 @@
+"""Pointwise programs: what MAP kernels run for every index, built instruction by instruction from ``Pointwise.lower``.
+
+Registers are 32 bits wide and typed by the dtype of the value: float32 for every float dtype, int32 or uint32, and 0
+or 1 for bool.  A value is named by a negative number ``~k`` when it is the k-th input, else by its place in the code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.ir import Literal
+from funcgrad.runtime.views import IOTA, View
+
+__all__ = ["CODES", "Const", "Program", "Reg", "set_instructions"]
+
+CODES = {
+    d: i
+    for i, d in enumerate((dtypes.float32, dtypes.float16, dtypes.bfloat16, dtypes.int32, dtypes.uint32, dtypes.bool_))
+}
+LETTERS = dict.fromkeys(dtypes.FLOATS, "f") | {dtypes.int32: "i", dtypes.uint32: "u", dtypes.bool_: "b"}
+_BOOL_RESULTS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "isfinite", "isnan"})
+# Where the instruction for a type is not called name_type: which types may use which.
+_FALLBACK = {"f": ("f",), "i": ("i",), "u": ("u", "i"), "b": ("b", "i")}
+_CONVERSIONS = {
+    "fi": "f2i", "fu": "f2u", "fb": "f2b", "if": "i2f", "uf": "u2f", "bf": "i2f", "ib": "i2b", "ub": "i2b",
+    "iu": "mov", "ui": "mov", "bi": "mov", "bu": "mov", "ff": "mov",
+}  # fmt: skip
+
+_numbers: dict[str, int] = {}
+_resolved: dict[tuple[str, str], int] = {}
+_composed: dict[tuple[str, str], Any] = {}  # what is made of other instructions
+
+
+def set_instructions(names: Sequence[str]) -> None:
+    """Tell the numbers of MAP's instructions: the positions of their names."""
+    _numbers.clear()
+    _resolved.clear()
+    _composed.clear()
+    _numbers.update({name: i for i, name in enumerate(names)})
+    _composed.update({key: make for key, make in _COMPOSED.items() if "_".join(key) not in _numbers})
+
+
+def _resolve(name: str, letter: str) -> int:
+    number = _resolved.get((name, letter))
+    if number is None:
+        names = [f"{name}_{t}" for t in _FALLBACK[letter]] + [name]
+        number = next((_numbers[n] for n in names if n in _numbers), -1)
+        if number < 0:
+            raise AssertionError(f"MAP has no instruction {name} for type {letter}")
+        _resolved[name, letter] = number
+    return number
+
+
+class Const(Literal):
+    """A literal as the emitter passes it around: with its dtype, and with its bits as a MAP instruction takes them."""
+
+    __slots__ = ("bits", "dtype")
+
+    def __init__(self, value: Any, dtype: np.dtype[Any]):
+        super().__init__(value, dtype)
+        self.dtype = dtype
+        wide = dtypes.widen(self.value)
+        self.bits = int(wide) if wide.dtype == np.bool_ else int(wide.view(np.int32))
+
+
+class Reg:
+    """A value inside a program."""
+
+    __slots__ = ("dtype", "id")
+
+    def __init__(self, id: int, dtype: np.dtype[Any]):
+        self.id, self.dtype = id, dtype
+
+
+class Program:
+    """Builds one program; it is the emitter ``g`` that pointwise primitives see."""
+
+    __slots__ = ("_const_ids", "_loads", "code", "consts", "views")
+
+    def __init__(self) -> None:
+        self.views: list[View] = []
+        self.code: list[tuple[int, int, int, int, int]] = []  # op and four sources
+        self.consts: list[int] = []  # their bits; a constant is named by its number plus CONST
+        self._const_ids: dict[int, int] = {}
+        self._loads: dict[int, Reg] = {}
+
+    # -- what primitives call ------------------------------------------------------------------------------------
+    def op(self, name: str, *xs: Any) -> Any:
+        """Append the instruction ``name`` for the operands' dtype and return its result."""
+        first = xs[0]
+        if name == "mov":
+            return first
+        dtype = xs[1].dtype if name == "select" else first.dtype
+        letter = LETTERS[dtype]
+        composed = _composed.get((name, letter))
+        if composed is not None:
+            return composed(self, *xs)
+        number = _resolved.get((name, letter)) or _resolve(name, letter)
+        return self._append(number, dtypes.bool_ if name in _BOOL_RESULTS else dtype, *xs)
+
+    def const(self, value: Any, dtype: np.dtype[Any]) -> Const:
+        """Return a constant of a dtype."""
+        return Const(value, dtype)
+
+    def convert(self, x: Any, dtype: np.dtype[Any]) -> Any:
+        """Return x in another dtype, rounded to it."""
+        if x.dtype == dtype:
+            return x
+        name = _CONVERSIONS[LETTERS[x.dtype] + LETTERS[dtype]]
+        y = Reg(self._id(x), dtype) if name == "mov" else self._append(_resolve(name, "f"), dtype, x)
+        return self.round(y)
+
+    def bitcast(self, x: Any, dtype: np.dtype[Any]) -> Any:
+        """Return the 32 bits of x as another dtype."""
+        return Reg(self._id(x), dtype)
+
+    # -- what the emitter calls ----------------------------------------------------------------------------------
+    def round(self, x: Any) -> Any:
+        """Round a float32 register to the 16-bit dtype that it stands for."""
+        if x.dtype not in dtypes.HALVES:
+            return x
+        return self._append(_resolve("round_f16" if x.dtype == dtypes.float16 else "round_bf16", "f"), x.dtype, x)
+
+    def load(self, view: View) -> Any:
+        """Return a view's elements as a register, or the constant that they all are."""
+        if view.value is not None:
+            return view.value
+        reg = self._loads.get(id(view))
+        if reg is None:
+            k = len(self.views)
+            self.views.append(view)
+            reg = Reg(~k, view.aval.dtype)
+            if view.buf is IOTA and reg.dtype != dtypes.int32:
+                reg = self.convert(Reg(~k, dtypes.int32), view.aval.dtype)
+            self._loads[id(view)] = reg
+        return reg
+
+    def _id(self, x: Any) -> int:
+        if type(x) is Reg:
+            return x.id
+        bits = x.bits if type(x) is Const else Const(x.value, x.aval.dtype).bits
+        found = self._const_ids.get(bits)
+        if found is None:
+            found = self._const_ids[bits] = CONST + len(self.consts)
+            self.consts.append(bits)
+        return found
+
+    def _append(self, number: int, dtype: np.dtype[Any], *xs: Any) -> Reg:
+        ids = [x.id if type(x) is Reg else self._id(x) for x in xs]
+        ids += _ZEROS[len(ids)]
+        self.code.append((number, ids[0], ids[1], ids[2], ids[3]))
+        return Reg(len(self.code) - 1, dtype)
+
+    def assemble(self, outs: Sequence[Any]) -> tuple[int, list[int], list[int]]:
+        """Return the number of registers, the register of each output, and the instructions as words.
+
+        Inputs and constants keep their registers; the others are used again once their value is dead.
+        """
+        ids = [self._id(x) for x in outs]
+        n_in, code = len(self.views), self.code
+        base = n_in + len(self.consts)
+        words: list[int] = []
+        for k, bits in enumerate(self.consts):
+            words += (_numbers["const"], n_in + k, bits, 0, 0, 0)
+        last = list(range(len(code)))
+        for n, instruction in enumerate(code):
+            for x in instruction[1:]:
+                if 0 <= x < CONST:
+                    last[x] = n
+        for x in ids:
+            if 0 <= x < CONST:
+                last[x] = len(code)
+        place: list[int] = []
+        free: list[int] = []
+        top = base
+        for n, (number, *sources) in enumerate(code):
+            if free:
+                dst = free.pop()
+            else:
+                dst, top = top, top + 1
+            place.append(dst)
+            words += (number, dst)
+            for x in sources:
+                words.append(~x if x < 0 else place[x] if x < CONST else x - CONST + n_in)
+            for x in {*sources, n}:
+                if 0 <= x < CONST and last[x] == n:
+                    free.append(place[x])
+        regs = [~x if x < 0 else place[x] if x < CONST else x - CONST + n_in for x in ids]
+        return max(top, 1), regs, words
+
+
+CONST = 1 << 40  # ids from here on are constants
+_ZEROS = {n: (-1,) * (4 - n) for n in range(5)}  # ~0: register 0, which an unused source may name
+
+
+def _mul_nz(g: Program, x: Any, y: Any) -> Any:
+    """x * y, 0 where either is 0."""
+    zero = Const(0, x.dtype)
+    either = g.op("or", g.op("eq", x, zero), g.op("eq", y, zero))
+    return g.op("select", either, zero, g.op("mul", x, y))
+
+
+def _div_nz(g: Program, x: Any, y: Any) -> Any:
+    """x / y, 0 where x is 0."""
+    zero = Const(0, x.dtype)
+    return g.op("select", g.op("eq", x, zero), zero, g.op("div", x, y))
+
+
+_COMPOSED = {
+    ("mul_nz", "f"): _mul_nz,
+    ("div_nz", "f"): _div_nz,
+    ("square", "i"): lambda g, x: g.op("mul", x, x),
+    ("square", "u"): lambda g, x: g.op("mul", x, x),
+    ("sign", "u"): lambda g, x: g.op("min", x, Const(1, dtypes.uint32)),
+    ("abs", "u"): lambda g, x: x,
+}
