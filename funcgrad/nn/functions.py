@@ -1,0 +1,319 @@
+"""Activation functions, the softmax family, normalisation and one-hot coding; names and meaning of ``jax.nn``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from funcgrad import dtypes
+from funcgrad import numpy as fnp
+from funcgrad.array import as_value
+from funcgrad.errors import ShapeError, message
+from funcgrad.ir import Literal
+from funcgrad.numpy.promotion import broadcast_args, floating, promote_args
+from funcgrad.primitive import apply
+from funcgrad.prims import layout, logic, pointwise
+
+__all__ = [
+    "celu",
+    "elu",
+    "gelu",
+    "glu",
+    "hard_sigmoid",
+    "hard_swish",
+    "hard_tanh",
+    "leaky_relu",
+    "log_sigmoid",
+    "log_softmax",
+    "logsumexp",
+    "mish",
+    "one_hot",
+    "relu",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "soft_sign",
+    "softmax",
+    "softplus",
+    "squareplus",
+    "standardize",
+    "swish",
+    "tanh",
+]
+
+Axis = int | Sequence[int] | None
+
+
+def relu(x: Any) -> Any:
+    """Return max(x, 0); the derivative at 0 is 0, and NaN stays NaN.
+
+    >>> relu(asarray([-1.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    (a,) = promote_args("relu", x)
+    zero = Literal(0, a.aval.dtype)
+    return pointwise.select(logic.compare("le", a, zero), zero, a)
+
+
+def relu6(x: Any) -> Any:
+    """Return min(max(x, 0), 6).
+
+    >>> relu6(asarray([-1.0, 7.0]))
+    Array([0., 6.], dtype=float32)
+    """
+    return fnp.clip(x, 0, 6)
+
+
+def sigmoid(x: Any) -> Any:
+    """Return 1 / (1 + exp(-x)).
+
+    >>> sigmoid(asarray([0.0]))
+    Array([0.5], dtype=float32)
+    """
+    (a,) = floating("sigmoid", x)
+    return apply("logistic", a)
+
+
+def tanh(x: Any) -> Any:
+    """Return the hyperbolic tangent."""
+    return fnp.tanh(x)
+
+
+def silu(x: Any) -> Any:
+    """Return x * sigmoid(x).
+
+    >>> silu(asarray([0.0]))
+    Array([0.], dtype=float32)
+    """
+    (a,) = floating("silu", x)
+    return pointwise.mul(a, apply("logistic", a))
+
+
+swish = silu
+
+
+def gelu(x: Any, approximate: bool = True) -> Any:
+    """Return x times the normal distribution function of x, or its tanh approximation (Hendrycks and Gimpel, 2016).
+
+    >>> gelu(asarray([0.0]))
+    Array([0.], dtype=float32)
+    """
+    (a,) = floating("gelu", x)
+    if approximate:
+        cubic = pointwise.mul(pointwise.mul(apply("square", a), a), 0.044715)
+        cdf = pointwise.add(apply("tanh", pointwise.mul(pointwise.add(a, cubic), math.sqrt(2 / math.pi))), 1.0)
+        return pointwise.mul(pointwise.mul(a, 0.5), cdf)
+    return pointwise.mul(pointwise.mul(a, 0.5), apply("erfc", pointwise.mul(a, -math.sqrt(0.5))))
+
+
+def softplus(x: Any) -> Any:
+    """Return log(1 + exp(x)) without overflow.
+
+    >>> softplus(asarray([0.0, 1000.0]))
+    Array([6.931472e-01, 1.000000e+03], dtype=float32)
+    """
+    (a,) = floating("softplus", x)
+    return fnp.logaddexp(a, 0.0)
+
+
+def log_sigmoid(x: Any) -> Any:
+    """Return log(sigmoid(x)) without overflow: -softplus(-x).
+
+    >>> log_sigmoid(asarray([-1000.0]))
+    Array([-1000.], dtype=float32)
+    """
+    return pointwise.neg(softplus(pointwise.neg(floating("log_sigmoid", x)[0])))
+
+
+def soft_sign(x: Any) -> Any:
+    """Return x / (1 + |x|)."""
+    (a,) = floating("soft_sign", x)
+    return pointwise.div(a, pointwise.add(pointwise.abs(a), 1.0))
+
+
+def _choose_positive(a: Any, negative: Any) -> Any:
+    return pointwise.select(logic.compare("gt", a, 0), a, negative)
+
+
+def elu(x: Any, alpha: Any = 1.0) -> Any:
+    """Return x where positive, else alpha * (exp(x) - 1).
+
+    >>> elu(asarray([0.0, 2.0]))
+    Array([0., 2.], dtype=float32)
+    """
+    a, scale = broadcast_args("elu", *promote_args("elu", floating("elu", x)[0], alpha))
+    return _choose_positive(a, pointwise.mul(apply("expm1", a), scale))
+
+
+def celu(x: Any, alpha: Any = 1.0) -> Any:
+    """Return x where positive, else alpha * (exp(x / alpha) - 1)."""
+    a, scale = broadcast_args("celu", *promote_args("celu", floating("celu", x)[0], alpha))
+    return _choose_positive(a, pointwise.mul(apply("expm1", pointwise.div(a, scale)), scale))
+
+
+def selu(x: Any) -> Any:
+    """Return the scaled elu that keeps mean 0 and variance 1 (Klambauer et al., 2017)."""
+    return pointwise.mul(elu(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
+
+
+def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
+    """Return x where not negative, else negative_slope * x.
+
+    >>> leaky_relu(asarray([-1.0, 2.0]))
+    Array([-0.01,  2.  ], dtype=float32)
+    """
+    a, slope = broadcast_args("leaky_relu", *promote_args("leaky_relu", floating("leaky_relu", x)[0], negative_slope))
+    return pointwise.select(logic.compare("ge", a, 0), a, pointwise.mul(a, slope))
+
+
+def hard_tanh(x: Any) -> Any:
+    """Return x limited to [-1, 1]."""
+    return fnp.clip(x, -1, 1)
+
+
+def hard_sigmoid(x: Any) -> Any:
+    """Return relu6(x + 3) / 6."""
+    return pointwise.div(relu6(pointwise.add(floating("hard_sigmoid", x)[0], 3.0)), 6.0)
+
+
+def hard_swish(x: Any) -> Any:
+    """Return x * hard_sigmoid(x)."""
+    return pointwise.mul(floating("hard_swish", x)[0], hard_sigmoid(x))
+
+
+def mish(x: Any) -> Any:
+    """Return x * tanh(softplus(x)) (Misra, 2019)."""
+    (a,) = floating("mish", x)
+    return pointwise.mul(a, apply("tanh", softplus(a)))
+
+
+def squareplus(x: Any, b: Any = 4.0) -> Any:
+    """Return (x + sqrt(x**2 + b)) / 2 (Barron, 2021)."""
+    (a,) = floating("squareplus", x)
+    return pointwise.mul(pointwise.add(a, apply("sqrt", pointwise.add(apply("square", a), b))), 0.5)
+
+
+def glu(x: Any, axis: int = -1) -> Any:
+    """Return the first half along ``axis`` times the sigmoid of the second half.
+
+    >>> glu(asarray([2.0, 0.0]))
+    Array([1.], dtype=float32)
+    """
+    (a,) = floating("glu", x)
+    at = axis % a.aval.ndim
+    n = a.aval.shape[at]
+    if n % 2:
+        raise ShapeError(message("glu", "the size along the axis must be even", f"{n} in {a.aval}"))
+    first, second = layout.slice_along(a, at, 0, n // 2), layout.slice_along(a, at, n // 2, n)
+    return pointwise.mul(first, apply("logistic", second))
+
+
+# -- the softmax family ------------------------------------------------------------------------------------------
+def _masked(name: str, x: Any, where: Any) -> Any:
+    (a,) = floating(name, x)
+    return a if where is None else fnp.where(where, a, -math.inf)
+
+
+def _shifted(a: Any, axis: Axis) -> tuple[Any, Any]:
+    """Subtract the largest element, taken as a constant; 0 in place of an infinite one, so that nothing becomes NaN."""
+    top = pointwise.stop_gradient(fnp.max(a, axis=axis, keepdims=True, initial=-math.inf))
+    safe = pointwise.select(logic.isfinite(top), top, Literal(0, a.aval.dtype))
+    return fnp.subtract(a, safe), safe
+
+
+def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """Return exp(x) normalised to sum 1 along ``axis``; where a mask is False the result is 0, also in rows that are all False.
+
+    >>> softmax(asarray([0.0, 0.0]))
+    Array([0.5, 0.5], dtype=float32)
+    """
+    a = _masked("softmax", x, where)
+    shifted, _ = _shifted(a, axis)
+    e = apply("exp", shifted)
+    total = fnp.sum(e, axis=axis, keepdims=True)
+    if where is None:
+        return fnp.divide(e, total)
+    some = logic.compare("gt", total, 0)
+    return fnp.divide(e, fnp.where(some, total, 1.0))
+
+
+def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
+    """Return log(softmax(x)) without overflow; -inf where a mask is False.
+
+    >>> log_softmax(asarray([0.0, 0.0]))
+    Array([-0.6931472, -0.6931472], dtype=float32)
+    """
+    a = _masked("log_softmax", x, where)
+    shifted, _ = _shifted(a, axis)
+    total = fnp.sum(apply("exp", shifted), axis=axis, keepdims=True)
+    if where is not None:
+        total = fnp.where(logic.compare("gt", total, 0), total, 1.0)
+    return fnp.subtract(shifted, fnp.log(total))
+
+
+def logsumexp(
+    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
+) -> Any:
+    """Return log(sum(b * exp(a))) without overflow; -inf for a sum of nothing or of all -inf, with gradient 0.
+
+    With ``return_sign`` returns the logarithm of the absolute value, and the sign; without, a negative sum gives NaN.
+
+    >>> logsumexp(asarray([0.0, 0.0]))
+    Array(0.6931472, dtype=float32)
+    """
+    (x,) = floating("logsumexp", a)
+    if b is not None:
+        x, scale = broadcast_args("logsumexp", *promote_args("logsumexp", x, b))
+        x = fnp.where(fnp.not_equal(scale, 0), x, -math.inf)
+    if where is not None:
+        x = fnp.where(where, x, -math.inf)
+    shifted, safe = _shifted(x, axis)
+    e = apply("exp", shifted)
+    total = fnp.sum(e if b is None else pointwise.mul(e, scale), axis=axis, keepdims=True)
+    if return_sign:
+        sign, total = fnp.sign(total), pointwise.abs(total)
+    # log's cotangent is divided by the sum: a sum of 0 is left out, so that its gradient is 0 and not NaN.
+    some = logic.compare("ne", total, 0)
+    inner = fnp.log(fnp.where(some, total, 1.0))
+    out = fnp.where(some, fnp.add(inner, safe), -math.inf)
+    if not keepdims:
+        out = fnp.squeeze(out, axis=_axes(axis, x.aval.ndim))
+        sign = fnp.squeeze(sign, axis=_axes(axis, x.aval.ndim)) if return_sign else None
+    return (out, sign) if return_sign else out
+
+
+def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
+    if axis is None:
+        return tuple(range(ndim))
+    return (axis,) if isinstance(axis, int) else tuple(axis)
+
+
+def standardize(x: Any, axis: Axis = -1, epsilon: Any = 1e-5, where: Any = None) -> Any:
+    """Return x less its mean, over the square root of its (biased) variance plus ``epsilon``, along ``axis``.
+
+    >>> standardize(asarray([1.0, 3.0]), epsilon=0.0)
+    Array([-1.,  1.], dtype=float32)
+    """
+    (a,) = floating("standardize", x)
+    mean = fnp.mean(a, axis=axis, keepdims=True, where=where)
+    centred = fnp.subtract(a, mean)
+    variance = fnp.mean(fnp.square(centred), axis=axis, keepdims=True, where=where)
+    return fnp.multiply(centred, apply("rsqrt", fnp.add(variance, epsilon)))
+
+
+def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> Any:
+    """Return 1 at the index and 0 elsewhere along a new ``axis`` of size ``num_classes``; all 0 for an index out of range.
+
+    >>> one_hot(asarray([0, 2]), 3)
+    Array([[1., 0., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    ids = as_value(x)
+    rank = ids.aval.ndim + 1
+    at = axis % rank
+    shape = (*ids.aval.shape[:at], num_classes, *ids.aval.shape[at:])
+    wide = layout.broadcast(ids, shape, tuple([d for d in range(rank) if d != at]))
+    classes = layout.iota(shape, at, ids.aval.dtype)
+    return fnp.astype(logic.compare("eq", wide, classes), dtypes.as_dtype(dtype))
