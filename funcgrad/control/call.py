@@ -121,6 +121,14 @@ class Call(Primitive):
         )
         return spread_tangents(self.graph, known, bind_all(self.with_graph(only_tangents), *xs, *tangents))
 
+    def jvp_joint(self, ts: Sequence[Any], *xs: Any) -> tuple[list[Any], list[Any]]:
+        """Results and their tangents from one call."""
+        mask, tangents = tangents_of(self.graph, ts)
+        graph, known = jvp_graph(self.graph, mask)
+        outs = bind_all(self.with_graph(graph), *xs, *tangents)
+        n = len(self.graph.outputs)
+        return outs[:n], spread_tangents(self.graph, known, outs[n:])
+
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         graph, marks = batch_graph(self.graph, size, mapped)
         return bind_all(self.with_graph(graph), *xs), marks
@@ -244,6 +252,7 @@ class CustomJVP(Call):
     rule: Rule | None = None
     num_closed: int = 0
     name = "custom_jvp"
+    jvp_joint = None  # type: ignore[assignment]  # the user's rule gives the tangent
 
     def halves(self, mask: Sequence[bool]) -> Any:
         return None
@@ -306,6 +315,7 @@ class CustomVJP(Call):
     bwd: Rule | None = None
     num_closed: int = 0
     name = "custom_vjp"
+    jvp_joint = None  # type: ignore[assignment]  # the user's rule gives the tangent
 
     def rules(self) -> tuple[Graph, Graph]:
         """The two graphs."""

@@ -16,31 +16,35 @@ from funcgrad.trace import Builder, at_site, building
 __all__ = ["jvp_graph"]
 
 
-def jvp_graph(graph: Graph, wrt: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
+def jvp_graph(graph: Graph, wrt: Sequence[bool], joint: bool = True) -> tuple[Graph, tuple[bool, ...]]:
     """Return the graph that also gives tangents of its float outputs, and which outputs have a tangent that may be nonzero.
 
     Its inputs are the graph's, then a tangent for each input marked in ``wrt``; its outputs are the graph's, then a
-    tangent for each float output.
+    tangent for each float output.  With ``joint`` an equation that holds a graph computes values and tangents together;
+    without, as ``linearize`` needs it, no value of the graph comes to depend on tangents.
     """
-    key = ("jvp", tuple(wrt))
+    key = ("jvp", tuple(wrt), joint)
     if key not in graph.memo:
-        graph.memo[key] = _jvp_graph(graph, wrt)
+        graph.memo[key] = _jvp_graph(graph, wrt, joint)
     found: tuple[Graph, tuple[bool, ...]] = graph.memo[key]
     return found
 
 
-def _jvp_graph(graph: Graph, wrt: Sequence[bool]) -> tuple[Graph, tuple[bool, ...]]:
+def _jvp_graph(graph: Graph, wrt: Sequence[bool], joint: bool) -> tuple[Graph, tuple[bool, ...]]:
     builder = Builder(f"jvp({graph.name})")
     with building(builder):
         seeds = [builder.input(v.aval) for v, w in zip(graph.inputs, wrt, strict=True) if w]
         marked = [v for v, w in zip(graph.inputs, wrt, strict=True) if w]
         tangents: dict[Any, Any] = dict(zip(marked, seeds, strict=True))
         for eqn in graph.eqns:
-            builder.adopt(eqn)
             ts = [tangents.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
-            if any(t is not None for t in ts):
+            moves = any(t is not None for t in ts) and any(dtypes.is_float(v.aval.dtype) for v in eqn.outputs)
+            together = moves and joint and getattr(eqn.prim, "jvp_joint", None) is not None
+            if not together:
+                builder.adopt(eqn)
+            if moves:
                 with at_site(eqn.site):
-                    _push(builder, eqn, ts, tangents)
+                    (_push_joint if together else _push)(builder, eqn, ts, tangents)
         outs = [a for a in graph.outputs if dtypes.is_float(a.aval.dtype)]
         ts_out = [None if isinstance(a, Literal) else tangents.get(a) for a in outs]
         atoms = [builder.atom(zeros(a.aval) if t is None else t) for a, t in zip(outs, ts_out, strict=True)]
@@ -51,12 +55,23 @@ def _jvp_graph(graph: Graph, wrt: Sequence[bool]) -> tuple[Graph, tuple[bool, ..
 def _push(builder: Builder, eqn: Any, ts: list[Any], tangents: dict[Any, Any]) -> None:
     xs = [builder.tracer(a) for a in eqn.inputs]
     outs = [builder.tracer(v) for v in eqn.outputs]
-    if not any(dtypes.is_float(v.aval.dtype) for v in eqn.outputs):
-        return
     if eqn.prim.multiple:
         t_outs = eqn.prim.jvp(ts, outs, *xs)
     else:
         t_outs = [eqn.prim.jvp(ts, outs[0], *xs)]
+    _record(eqn, t_outs, tangents)
+
+
+def _push_joint(builder: Builder, eqn: Any, ts: list[Any], tangents: dict[Any, Any]) -> None:
+    """One equation for values and tangents; the values keep their variables."""
+    outs, t_outs = eqn.prim.jvp_joint(ts, *[builder.tracer(a) for a in eqn.inputs])
+    made = builder.eqns[-1]
+    old = {o.var: v for o, v in zip(outs, eqn.outputs, strict=True)}
+    made.outputs = tuple([old.get(v, v) for v in made.outputs])
+    _record(eqn, t_outs, tangents)
+
+
+def _record(eqn: Any, t_outs: Sequence[Any], tangents: dict[Any, Any]) -> None:
     for v, t in zip(eqn.outputs, t_outs, strict=True):
         if t is not None and dtypes.is_float(v.aval.dtype):
             tangents[v] = t

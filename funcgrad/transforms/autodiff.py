@@ -187,12 +187,12 @@ def _typed(leaf: Any, aval: Any, what: str) -> Any:
 
 
 # -- jvp ---------------------------------------------------------------------------------------------------------
-def _push_graph(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, what: str) -> Any:
+def _push_graph(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, what: str, joint: bool) -> Any:
     values, treedef = values_of(tuple(primals), what)
     flat = FlatFunction(lambda *xs: _with_aux(fun(*xs), has_aux, what), treedef, what)
     traced = trace(flat, avals_of(values), values, name=what)
     wrt = [dtypes.is_float(v.aval.dtype) for v in values]
-    graph, _ = jvp_graph(traced.graph, [False] * len(traced.captured) + wrt)
+    graph, _ = jvp_graph(traced.graph, [False] * len(traced.captured) + wrt, joint)
     return values, treedef, flat.out_tree, traced, wrt, graph
 
 
@@ -217,7 +217,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     what = f"jvp of {name_of(fun)}"
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(message(what, "primals and tangents must be tuples or lists", f"{type(primals).__name__} and {type(tangents).__name__}"))
-    values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what)
+    values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=True)
     ts = _tangents(tangents, values, treedef, wrt, what)
     results = [materialize(r) for r in replay(dead_code(graph), [*traced.captured, *values, *ts], traced.known)]
     n = len(traced.graph.outputs)
@@ -236,7 +236,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     Array(12., dtype=float32)
     """
     what = f"linearize of {name_of(fun)}"
-    values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what)
+    values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=False)
     n = len(traced.graph.outputs)
     parts = split(dead_code(graph), sum(wrt), n)
     args = [*traced.captured, *values]
