@@ -20,7 +20,7 @@ from funcgrad.errors import DeviceError, ShapeError, message
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.emit_control import HostCall
-from funcgrad.runtime.plan import Buf, Node, Plan
+from funcgrad.runtime.plan import Buf, Node, Plan, Storage
 from funcgrad.runtime.program import CODES
 
 __all__ = ["Buffer", "Executable", "host_view"]
@@ -125,7 +125,9 @@ class _Builder:
 
     def program(self, plan: Plan) -> Any:
         """One program; its parts first."""
-        tensors: dict[Buf, int] = {}
+        tensors: dict[
+            Any, int
+        ] = {}  # by buffer; arguments and results by their memory, which several buffers may share
         parts: list[Any] = []
         nodes: list[int] = []
         count = 0
@@ -142,7 +144,7 @@ class _Builder:
         words.append(count)
         return self._make(words + nodes, parts)
 
-    def _node(self, node: Node, tensors: dict[Buf, int], parts: list[Any], words: list[int]) -> None:
+    def _node(self, node: Node, tensors: dict[Any, int], parts: list[Any], words: list[int]) -> None:
         used = []
         for p in node.parts:
             if isinstance(p, HostCall):
@@ -150,12 +152,13 @@ class _Builder:
             else:
                 used.append(len(parts))
                 parts.append(self.program(p))
-        operands = [tensors.setdefault(b, len(tensors)) for b in node.operands]
+        operands = [tensors.setdefault(_tensor_key(b), len(tensors)) for b in node.operands]
         out = operands[node.writes[0]]
         words += (node.kind, len(operands), *operands, out, len(used), *used, len(node.words))
         words += node.words
 
-    def _tensor(self, b: Buf) -> tuple[int, int, int, int]:
+    def _tensor(self, key: Any) -> tuple[int, int, int, int]:
+        b: Buf = key.occupant if type(key) is Storage else key
         dtype = b.aval.dtype
         place, offset = -1, 0
         if b.kind == "constant":
@@ -191,6 +194,11 @@ class _Builder:
             raise AssertionError(f"the extension refused a program: {self.library.text(err)}")
         self.keep += parts
         return ffi.gc(made, lib.fg_program_free)
+
+
+def _tensor_key(b: Buf) -> Any:
+    st = b.storage
+    return st if st is not None and st.bound >= 0 else b
 
 
 def _host_copy(address: int, aval: Aval) -> np.ndarray[Any, Any]:
