@@ -1,1 +1,27 @@
-"""The primitives: one class each, a linear operation beside its transpose."""
+"""The primitives: one class each, a linear operation beside its transpose.  Importing the package registers them all."""
+
+from funcgrad.prims import (
+    contract,
+    cumulative,
+    dynamic,
+    functions,
+    index,
+    layout,
+    logic,
+    order,
+    pointwise,
+    window,
+)
+
+__all__ = [
+    "contract",
+    "cumulative",
+    "dynamic",
+    "functions",
+    "index",
+    "layout",
+    "logic",
+    "order",
+    "pointwise",
+    "window",
+]

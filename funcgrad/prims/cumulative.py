@@ -13,8 +13,10 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Example, Linear, Primitive, apply, example
+from funcgrad.primitive import Arg, Example, Linear, Primitive, example
+from funcgrad.prims.functions import Exp
 from funcgrad.prims.layout import pad
+from funcgrad.prims.logic import compare
 from funcgrad.prims.pointwise import add, convert, div_nz, mul_nz, select, sub
 from funcgrad.trace import bind
 
@@ -153,8 +155,8 @@ class CumulativeExtremum(Cumulative):
     def _tied(self, out: Any, x: Any) -> tuple[Any, Any, Any]:
         """Which elements attain the result, whether it is that of the step before, and how many attain it so far."""
         dtype = x.aval.dtype
-        mask = apply("eq", x, out)
-        same = convert(apply("eq", out, self.before(out, np.nan)), dtype)
+        mask = compare("eq", x, out)
+        same = convert(compare("eq", out, self.before(out, np.nan)), dtype)
         return mask, same, self.scan(same, convert(mask, dtype))
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -207,8 +209,8 @@ class CumLogSumExp(Cumulative):
     def _weights(self, out: Any, x: Any) -> tuple[Any, Any]:
         """The derivatives of y[i] by y[i-1] and by x[i]: exponentials of numbers that are at most 0."""
         low = Literal(-np.inf, x.aval.dtype)
-        top = select(apply("eq", out, low), 0, out)
-        return apply("exp", sub(self.before(out, low), top)), apply("exp", sub(x, top))
+        top = select(compare("eq", out, low), 0, out)
+        return bind(Exp(), sub(self.before(out, low), top)), bind(Exp(), sub(x, top))
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         def make() -> Any:

@@ -20,7 +20,9 @@ from funcgrad.trace import bind
 def _check_starts(prim: Primitive, x: Aval, sizes: Ints, starts: Sequence[Aval]) -> None:
     check_index(prim, *starts)
     if len(starts) != x.ndim or any(s.shape for s in starts):
-        raise prim.shape_error(f"{x.ndim} scalar starts are required", list(starts), way_out="give one start for each axis")
+        raise prim.shape_error(
+            f"{x.ndim} scalar starts are required", list(starts), way_out="give one start for each axis"
+        )
     if len(sizes) != x.ndim or any(not 0 <= s <= n for s, n in zip(sizes, x.shape, strict=False)):
         raise prim.shape_error("the slice must fit into x", f"{sizes} for {x}", way_out="take fewer elements")
 

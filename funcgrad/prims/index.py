@@ -21,13 +21,13 @@ from funcgrad.primitive import (
     Linear,
     Primitive,
     accumulate,
-    apply,
     example,
     map_all,
     zeros,
 )
 from funcgrad.prims.cumulative import NUMBERS, check_axis, widen_sums
 from funcgrad.prims.layout import Ints, broadcast, iota, reshape, transpose
+from funcgrad.prims.logic import compare, logical_and
 from funcgrad.prims.pointwise import add, convert, div, div_nz, maximum, minimum, mul, mul_nz, select
 from funcgrad.trace import bind
 
@@ -64,7 +64,7 @@ def positions(index: Any, n: int, lead: int, mode: str, trail: int = 0) -> Any:
     if mode == "clip":
         index = maximum(minimum(index, n - 1), 0)
     else:
-        inside = apply("and", apply("ge", index, 0), apply("lt", index, n))
+        inside = logical_and(compare("ge", index, 0), compare("lt", index, n))
     if before > 1:
         index = add(index, mul(iota(full, 0, INT), n))
     if behind > 1:
@@ -342,7 +342,7 @@ def _last(x: Any, index: Any) -> Any:
     """For each update whether no later one wrote its row."""
     order = iota(index.aval.shape, 0, INT)
     none = broadcast(Literal(-1, INT), x.aval.shape[:1], ())
-    return apply("eq", _rows(scatter("set", none, index, order), index, -1), order)
+    return compare("eq", _rows(scatter("set", none, index, order), index, -1), order)
 
 
 def _product(x: Any, index: Any, updates: Any) -> Any:
@@ -351,19 +351,19 @@ def _product(x: Any, index: Any, updates: Any) -> Any:
 
 def _other_rows(x: Any, index: Any, updates: Any) -> Any:
     """For each update the product of the other updates of its row, with care for zeros among them."""
-    is_zero = apply("eq", updates, 0)
+    is_zero = compare("eq", updates, 0)
     zero_count = _rows(_add_rows(x, index, convert(is_zero, x.aval.dtype)), index)
     safe = select(is_zero, 1, updates)
     nonzero = _rows(_product(x, index, safe), index)
-    if_zero = select(apply("eq", zero_count, 1), nonzero, 0)
-    return select(is_zero, if_zero, select(apply("eq", zero_count, 0), div(nonzero, safe), 0))
+    if_zero = select(compare("eq", zero_count, 1), nonzero, 0)
+    return select(is_zero, if_zero, select(compare("eq", zero_count, 0), div(nonzero, safe), 0))
 
 
 def _shares(out: Any, x: Any, index: Any, updates: Any) -> tuple[Any, Any, Any]:
     """One over the number of elements that attain the result, and which do, in the operand and in the updates."""
-    mine, rows = apply("eq", x, out), apply("eq", updates, _rows(out, index))
+    mine, rows = compare("eq", x, out), compare("eq", updates, _rows(out, index))
     count = add(convert(mine, x.aval.dtype), _add_rows(x, index, convert(rows, x.aval.dtype)))
-    return div_nz(convert(apply("gt", count, 0), x.aval.dtype), count), mine, rows
+    return div_nz(convert(compare("gt", count, 0), x.aval.dtype), count), mine, rows
 
 
 # -- the operations as functions ---------------------------------------------------------------------------------

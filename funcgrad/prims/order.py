@@ -14,9 +14,11 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval
-from funcgrad.primitive import Arg, Example, Primitive, apply, example
+from funcgrad.primitive import Arg, Example, Primitive, example
 from funcgrad.prims.cumulative import INTS, NUMBERS, SPECIAL, TIES, UINTS, CumProd, check_axis, shift, widen_sums
+from funcgrad.prims.index import take_along
 from funcgrad.prims.layout import Ints, broadcast, kept_shape, reduce_sum, reshape, transpose
+from funcgrad.prims.logic import compare
 from funcgrad.prims.pointwise import convert, div, div_nz, mul, mul_nz, select
 from funcgrad.trace import bind, bind_all
 
@@ -90,7 +92,7 @@ class Extremum(Reduction):
 
     def _ties(self, out: Any, x: Any) -> tuple[Any, Any]:
         """Which elements attain the result, and how many do (none when the result is NaN)."""
-        mask = apply("eq", x, self.spread(out, x))
+        mask = compare("eq", x, self.spread(out, x))
         return mask, reduce_sum(convert(mask, x.aval.dtype), self.axes)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
@@ -326,7 +328,7 @@ class Sort(Primitive):
         return [np.take_along_axis(x, order, self.axis) for x in xs]
 
     def _along(self, x: Any, index: Any) -> Any:
-        return apply("take_along", x, index, axis=self.axis, mode="clip")
+        return take_along(x, index, self.axis)
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         index = argsort(argsort(xs[0], self.axis), self.axis)

@@ -12,8 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Linear, Primitive, accumulate, apply, example
+from funcgrad.primitive import Arg, Linear, Primitive, accumulate, example
 from funcgrad.prims.layout import pad, slice_
+from funcgrad.prims.logic import compare, logical_and, logical_not
+from funcgrad.prims.pointwise import select
 from funcgrad.trace import bind
 
 Ints = tuple[int, ...]
@@ -191,9 +193,9 @@ class ReduceWindowChoice(ReduceWindow):
         free, masks = None, []
         for offset in itertools.product(*[range(k) for k in self.window]):
             start = tuple([o * d for o, d in zip(offset, self.window_dilation, strict=True)])
-            hit = apply("eq", self._at(spread, start, out.aval.shape), out)
-            first = hit if free is None else apply("and", hit, free)
-            free = apply("not", hit) if free is None else apply("and", free, apply("not", hit))
+            hit = compare("eq", self._at(spread, start, out.aval.shape), out)
+            first = hit if free is None else logical_and(hit, free)
+            free = logical_not(hit) if free is None else logical_and(free, logical_not(hit))
             masks.append((first, start))
         return masks
 
@@ -229,7 +231,7 @@ class ReduceWindowChoice(ReduceWindow):
             total: Any = None
             zero = Literal(0, ct.aval.dtype)
             for mask, start in self.derivative_masks(out, x):
-                total = accumulate(total, self._place(apply("select", mask, ct, zero), start, shape))
+                total = accumulate(total, self._place(select(mask, ct, zero), start, shape))
             return slice_(total, (0,) * len(shape), total.aval.shape, self.base_dilation)
 
         return [make]
@@ -240,7 +242,7 @@ class ReduceWindowChoice(ReduceWindow):
         zero = Literal(0, out.aval.dtype)
         spread, total = self._spread(ts[0], zero), None
         for mask, start in self.derivative_masks(out, xs[0]):
-            total = accumulate(total, apply("select", mask, self._at(spread, start, out.aval.shape), zero))
+            total = accumulate(total, select(mask, self._at(spread, start, out.aval.shape), zero))
         return total
 
 
