@@ -172,7 +172,10 @@ class Builder:
         return self.known.get(var)
 
     def _known_atom(self, atom: Atom) -> Any:
-        return atom if isinstance(atom, Literal) else self.known.get(atom)
+        x: Any = atom if isinstance(atom, Literal) else self.known.get(atom)
+        while type(x) is Tracer:  # the argument of a transformation inside another one
+            x = x.concrete()
+        return x
 
     def _needed(self, var: Var) -> list[Equation]:
         """The equations that ``var`` depends on and that have no value yet, in order."""
