@@ -393,3 +393,49 @@ def test_loss(name):
         single = lambda x: jax.numpy.asarray(np.asarray(x, np.float32), "float64")
         theirs = np.asarray(loss_cases(optax.losses, single)[name]())
     np.testing.assert_allclose(np.asarray(ours), theirs, rtol=2e-5, atol=2e-6)
+
+
+def rosenbrock(np_, params):
+    x = params["x"]
+    valley = np_.sum(10.0 * np_.square(x[1:] - np_.square(x[:-1])) + np_.square(1.0 - x[:-1]))
+    return valley + np_.sum(np_.square(params["y"] - 0.5)) + 0.1 * np_.sum(params["y"] ** 4)
+
+
+def run_search(m, np_, grad, opt, steps):
+    """Values after each step, and the sizes of the steps."""
+    params = {"x": np_.asarray([-1.0, 0.5, 1.5, -0.5]), "y": np_.asarray([[1.0, 2.0]])}
+    value_fn = lambda p: rosenbrock(np_, p)
+    state, values, sizes = opt.init(params), [], []
+    for _ in range(steps):
+        value, slope = grad(value_fn)(params)
+        updates, state = opt.update(slope, state, params, value=value, grad=slope, value_fn=value_fn)
+        params = m.apply_updates(params, updates)
+        values.append(float(value))
+        sizes.append(float(state[-1].learning_rate) if hasattr(state[-1], "learning_rate") else 1.0)
+    return np.array(values), np.array(sizes)
+
+
+SEARCHES = {
+    "lbfgs": lambda m: m.lbfgs(),
+    "lbfgs all": lambda m: m.lbfgs(memory_size=3, scale_init_precond=False),
+    "lbfgs without": lambda m: m.lbfgs(0.1, linesearch=None),
+    "zoom": lambda m: m.chain(m.scale(-1.0), m.scale_by_zoom_linesearch(15)),
+    "zoom bounded": lambda m: m.chain(
+        m.scale(-1.0), m.scale_by_zoom_linesearch(15, max_learning_rate=0.02, curv_rtol=0.1, approx_dec_rtol=None)
+    ),
+    "zoom short": lambda m: m.chain(m.scale(-0.01), m.scale_by_zoom_linesearch(2, initial_guess_strategy="one")),
+    "backtracking": lambda m: m.chain(m.sgd(1.0), m.scale_by_backtracking_linesearch(20)),
+    "backtracking all": lambda m: m.chain(
+        m.sgd(0.02), m.scale_by_backtracking_linesearch(3, 0.1, 0.5, 2.0, 0.5, store_grad=True)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SEARCHES))
+def test_line_search(name):
+    """The first steps are the same; later ones differ, since the function magnifies every rounding."""
+    ours, sizes = run_search(optim, fnp, fg.value_and_grad, SEARCHES[name](optim), 10)
+    with jax.enable_x64(True):
+        theirs, sizes64 = run_search(optax, jax.numpy, jax.value_and_grad, SEARCHES[name](optax), 10)
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3)
+    np.testing.assert_allclose(sizes, sizes64, rtol=1e-3)
