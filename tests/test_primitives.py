@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import funcgrad
 import funcgrad.prims
 from funcgrad import dtypes
 from funcgrad.errors import DTypeError, ShapeError
@@ -24,6 +25,7 @@ from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.reverse import vjp_graph
 from funcgrad.primitive import REGISTRY, Arg, Example, Primitive
+from funcgrad.runtime import device as devices
 from funcgrad.trace import bind_all, trace
 
 for found in pkgutil.iter_modules(funcgrad.prims.__path__):
@@ -292,6 +294,57 @@ def test_vmap_of_derivatives_is_a_loop(case: Case) -> None:
         check_vmap(derived, rows, [True] * (n + extra))
         check_vmap(derived, rows, [True] + [False] * (n + extra - 1))
         check_vmap(derived, rows, [False] * n + [True] * extra)
+
+
+# -- devices -----------------------------------------------------------------------------------------------------
+TOLERANCE = {dtypes.float32: 1e-5, dtypes.float16: 2e-3, dtypes.bfloat16: 2e-2}
+
+
+def on_every_device() -> Any:
+    found = devices.devices()
+    params = [pytest.param(d, marks=[] if d.name == "numpy" else [pytest.mark.ggml], id=d.name) for d in found]
+    return pytest.mark.parametrize("device", params)
+
+
+def check_on_device(device: Any, graph: Graph, values: Sequence[Any]) -> None:
+    want = run(graph, values)
+    got = device.compile(graph).run([device.put(v) for v in values])
+    for g, w, a in zip(got, want, graph.out_avals, strict=True):
+        host = device.get(g, a)
+        assert (host.shape, host.dtype) == (w.shape, w.dtype)
+        close(host, w, TOLERANCE.get(a.dtype, 0))
+
+
+@on_every_device()
+@every(CASES)
+def test_devices_agree_with_eval(case: Case, device: Any) -> None:
+    values = case.values()
+    graph = record(case.prim, values)
+    check_on_device(device, graph, values)
+    outs = device.run_primitive(case.prim, [device.put(v) for v in values], case.avals, graph.out_avals)
+    for o, w in zip(outs, run(graph, values), strict=True):
+        close(device.get(o, Aval(w.shape, w.dtype)), w, TOLERANCE.get(w.dtype, 0))
+
+
+@on_every_device()
+@every(SMOOTH)
+def test_devices_agree_on_derivatives(case: Case, device: Any) -> None:
+    values = case.values()
+    graph = record(case.prim, values)
+    for derived in (vjp_graph(graph, wrt(graph)), jvp_graph(graph, wrt(graph))[0]):
+        extra = [np.zeros(v.aval.shape, v.aval.dtype) for v in derived.inputs[len(values) :]]
+        check_on_device(device, derived, [*values, *noise(extra, 8)])
+
+
+@on_every_device()
+@every([c for c in CASES if c.args])
+def test_devices_agree_under_vmap(case: Case, device: Any) -> None:
+    draws = [case.values(variant=b) for b in range(2)]
+    graph = record(case.prim, draws[0])
+    for mapped in {(True,) * len(case.args), (True,) + (False,) * (len(case.args) - 1)}:
+        batched, _ = batch_graph(graph, 2, mapped)
+        xs = [np.stack([d[i] for d in draws]) if m else draws[0][i] for i, m in enumerate(mapped)]
+        check_on_device(device, batched, xs)
 
 
 # -- errors ------------------------------------------------------------------------------------------------------

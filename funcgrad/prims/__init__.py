@@ -1,4 +1,4 @@
-"""The primitives: one class each, a linear operation beside its transpose.  Importing the package registers them all."""
+"""The primitives: one class each, a linear operation beside its transpose; importing the package registers all."""
 
 from funcgrad.prims import (
     contract,

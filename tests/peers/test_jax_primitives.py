@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_dot_general(seed: int) -> None:
         order = rng.permutation(len(sizes))
         where = np.argsort(order)
         ends = np.cumsum([0, *map(len, kinds)])
-        return [sizes[i] for i in order], [tuple(map(int, where[a:b])) for a, b in zip(ends, ends[1:], strict=False)]
+        return [sizes[i] for i in order], [tuple(map(int, where[a:b])) for a, b in itertools.pairwise(ends)]
 
     x_shape, (lb, lc, _) = axes([batch, contract, left])
     y_shape, (rb, rc, _) = axes([batch, contract, right])
