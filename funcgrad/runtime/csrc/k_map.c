@@ -92,7 +92,7 @@ static void load_flat(const map_state *s, int i, int64_t start, const int64_t *f
     while (n > 0) {
         int64_t at = position(k, &o->o, index);
         box b = with_strides(k, next_box(k, index, n), &o->o);
-        if (whole && o->keep && is_row(b, n)) { /* the whole block at once */
+        if (whole && o->keep && is_row(b, n) && dst == s->place[o->place]) { /* the whole block at once */
             s->place[o->place] = s->in[i] + at;
             return;
         }
@@ -191,6 +191,12 @@ static void run_tile(const map_state *s, int64_t tile) {
     }
     int64_t rows = k->dim[t] - index[t], cols = k->dim[last] - index[last];
     box b = {rows < k->tile_rows ? rows : k->tile_rows, cols < k->tile_cols ? cols : k->tile_cols, 0, 0};
+    if (k->transpose) {
+        const fg_operand *x = &k->in[0].o, *y = &k->out[0].o;
+        transpose_words(s->out[0] + position(k, y, index), y->stride[t], s->in[0] + position(k, x, index), x->stride[last],
+                        b.rows, b.cols);
+        return;
+    }
     for (int i = 0; i < k->n_in; i++) {
         const map_operand *o = &k->in[i];
         if (o->splat) continue;
@@ -228,6 +234,11 @@ static void prepare(const map_state *s) {
 
 static void run_units(const map_state *s, int64_t start, int64_t end) {
     const map_kernel *k = s->k;
+    if (k->copy) {
+        int64_t size = fg_dtype_size(k->in[0].o.dtype);
+        memmove(s->out[0] + start * size, s->in[0] + start * size, (size_t)((end - start) * size));
+        return;
+    }
     prepare(s);
     if (k->tile_dim >= 0) {
         for (int64_t t = start; t < end; t++) run_tile(s, t);

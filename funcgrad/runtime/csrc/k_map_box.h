@@ -2,11 +2,9 @@
 #ifndef FG_K_MAP_BOX_H
 #define FG_K_MAP_BOX_H
 #include "k_map_ops.h"
+#include "k_transpose.h"
 
 typedef uint16_t u16_any __attribute__((may_alias, aligned(1)));
-typedef uint32_t word_any __attribute__((may_alias, aligned(1)));
-typedef uint32_t quad __attribute__((vector_size(16)));
-typedef uint32_t quad_any __attribute__((vector_size(16), may_alias, aligned(1)));
 
 typedef struct {
     int64_t rows, cols, row_stride, col_stride; /* strides in bytes */
@@ -26,41 +24,31 @@ FGM void copy_words(void *dst, const void *src, int64_t n) {
     for (int64_t i = 0; i < n; i++) d[i] = s[i];
 }
 
-#if defined(__clang__) || __GNUC__ >= 12
-#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad){i, j, k, l})
-#endif
+/* Many short rows: column by column, so that the inner loop is long. */
+static int is_narrow(box b) { return b.cols <= 8 && b.rows >= 8; }
 
-/* d[4 rows of stride ds] = transpose of s[4 rows of stride ss] (bytes). */
-FGM void transpose4(char *d, int64_t ds, const char *s, int64_t ss) {
-    quad a = *(const quad_any *)s, b = *(const quad_any *)(s + ss);
-    quad c = *(const quad_any *)(s + 2 * ss), e = *(const quad_any *)(s + 3 * ss);
-    quad ab0 = FG_SHUFFLE(a, b, 0, 4, 1, 5), ab1 = FG_SHUFFLE(a, b, 2, 6, 3, 7);
-    quad ce0 = FG_SHUFFLE(c, e, 0, 4, 1, 5), ce1 = FG_SHUFFLE(c, e, 2, 6, 3, 7);
-    *(quad_any *)d = FG_SHUFFLE(ab0, ce0, 0, 1, 4, 5);
-    *(quad_any *)(d + ds) = FG_SHUFFLE(ab0, ce0, 2, 3, 6, 7);
-    *(quad_any *)(d + 2 * ds) = FG_SHUFFLE(ab1, ce1, 0, 1, 4, 5);
-    *(quad_any *)(d + 3 * ds) = FG_SHUFFLE(ab1, ce1, 2, 3, 6, 7);
-}
-
-/* d[i * ds + j * 4] = s[j * ss + i * 4] for i < rows, j < cols. */
-static void transpose_words(char *d, int64_t ds, const char *s, int64_t ss, int64_t rows, int64_t cols) {
-    int64_t full_rows = rows & -4, full_cols = cols & -4;
-    for (int64_t j = 0; j < full_cols; j += 4) {
-        for (int64_t i = 0; i < full_rows; i += 4) transpose4(d + i * ds + j * 4, ds, s + j * ss + i * 4, ss);
-        for (int64_t i = full_rows; i < rows; i++) {
-            for (int64_t q = j; q < j + 4; q++) *(word_any *)(d + i * ds + q * 4) = *(const word_any *)(s + q * ss + i * 4);
-        }
-    }
-    for (int64_t j = full_cols; j < cols; j++) {
-        for (int64_t i = 0; i < rows; i++) *(word_any *)(d + i * ds + j * 4) = *(const word_any *)(s + j * ss + i * 4);
-    }
+/* Rows that are all the same: the first is there, copy what is filled until all is. */
+static void repeat_row(uint32_t *dst, box b) {
+    int64_t all = b.rows * b.cols;
+    for (int64_t n = b.cols; n < all; n *= 2) memcpy(dst + n, dst, (size_t)(n < all - n ? n : all - n) * 4);
 }
 
 static void load_words(uint32_t *dst, const char *p, box b) {
     if (b.row_stride == 4 && b.rows > 3 && b.cols > 3 && b.col_stride != 4) {
         transpose_words((char *)dst, b.cols * 4, p, b.col_stride, b.rows, b.cols);
+        return;
+    }
+    if (b.row_stride == 0 && b.rows > 1) {
+        box first = {1, b.cols, 0, b.col_stride};
+        load_words(dst, p, first);
+        repeat_row(dst, b);
+        return;
+    }
+    if (is_narrow(b)) {
+        for (int64_t c = 0; c < b.cols; c++) {
+            const char *q = p + c * b.col_stride;
+            for (int64_t r = 0; r < b.rows; r++) dst[r * b.cols + c] = *(const word_any *)(q + r * b.row_stride);
+        }
         return;
     }
     for (int64_t r = 0; r < b.rows; r++, dst += b.cols, p += b.row_stride) {
@@ -82,6 +70,13 @@ static void store_words(const uint32_t *src, char *p, box b) {
         transpose_words(p, b.col_stride, (const char *)src, b.cols * 4, b.cols, b.rows);
         return;
     }
+    if (is_narrow(b)) {
+        for (int64_t c = 0; c < b.cols; c++) {
+            char *q = p + c * b.col_stride;
+            for (int64_t r = 0; r < b.rows; r++) *(word_any *)(q + r * b.row_stride) = src[r * b.cols + c];
+        }
+        return;
+    }
     for (int64_t r = 0; r < b.rows; r++, src += b.cols, p += b.row_stride) {
         if (b.col_stride == 4) {
             copy_words(p, src, b.cols);
@@ -92,7 +87,7 @@ static void store_words(const uint32_t *src, char *p, box b) {
     }
 }
 
-/* ---- narrower elements, converted on the way; `walk` goes along the rows when that is the short stride ---- */
+/* ---- narrower elements, converted on the way; along the rows when those are contiguous or columns are few ---- */
 #define NARROW_BOX(name, T, size, widen, narrow)                                                                      \
     FGM void load_row_##name(uint32_t *d, int64_t step, const char *p, int64_t stride, int64_t n) {                   \
         if (stride == size && step == 1) {                                                                            \
@@ -110,8 +105,8 @@ static void store_words(const uint32_t *src, char *p, box b) {
         }                                                                                                             \
     }                                                                                                                 \
     static void load_##name(uint32_t *dst, const char *p, box b) {                                                    \
-        if (b.row_stride == size && b.col_stride != size) {                                                           \
-            for (int64_t c = 0; c < b.cols; c++) load_row_##name(dst + c, b.cols, p + c * b.col_stride, size, b.rows); \
+        if ((b.row_stride == size && b.col_stride != size) || is_narrow(b)) {                                                           \
+            for (int64_t c = 0; c < b.cols; c++) load_row_##name(dst + c, b.cols, p + c * b.col_stride, b.row_stride, b.rows); \
             return;                                                                                                   \
         }                                                                                                             \
         for (int64_t r = 0; r < b.rows; r++)                                                                          \
@@ -133,8 +128,8 @@ static void store_words(const uint32_t *src, char *p, box b) {
         }                                                                                                             \
     }                                                                                                                 \
     static void store_##name(const uint32_t *src, char *p, box b) {                                                   \
-        if (b.row_stride == size && b.col_stride != size) {                                                           \
-            for (int64_t c = 0; c < b.cols; c++) store_row_##name(src + c, b.cols, p + c * b.col_stride, size, b.rows); \
+        if ((b.row_stride == size && b.col_stride != size) || is_narrow(b)) {                                                           \
+            for (int64_t c = 0; c < b.cols; c++) store_row_##name(src + c, b.cols, p + c * b.col_stride, b.row_stride, b.rows); \
             return;                                                                                                   \
         }                                                                                                             \
         for (int64_t r = 0; r < b.rows; r++)                                                                          \

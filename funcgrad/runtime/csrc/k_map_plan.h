@@ -9,6 +9,7 @@
 #define MAX_INSTR 1048576
 #define MAX_BUFFERS 512
 #define STACK_BYTES 32768 /* of registers: what stays in the nearest cache */
+#define TILE_COLS 64 /* with fewer, power-of-two strides make the cache's sets collide */
 #define MIN_BLOCK 256
 #define MAX_BLOCK 1024
 
@@ -33,7 +34,9 @@ typedef struct {
 typedef struct {
     fg_kernel base;
     int32_t nd, n_in, n_out, n_instr, n_const, n_buffers, n_places;
-    int32_t tile_dim;           /* -1, or the dimension whose elements are walked together with the last one's */
+    int32_t tile_dim;  /* -1, or the dimension whose elements are walked together with the last one's */
+    int32_t transpose; /* nothing but a copy of words from tile_dim to the last dimension */
+    int32_t copy;      /* nothing but a copy of contiguous memory */
     int64_t tile_rows, tile_cols;
     int64_t total, block, task_units, n_tasks; /* a task is so many elements, or so many tiles */
     int64_t n_units;
@@ -172,7 +175,7 @@ static void read_outputs(fg_reader *r, map_kernel *k, int64_t n_regs) {
         k->out[i].place = (int32_t)fg_read(r, "an output's register", 0, n_regs - 1);
         fg_read_operand(r, "an output's slot, dtype, offset or stride", 0, k->nd, k->dim, o);
         for (int d = 0; d < k->nd && !r->failed; d++) {
-            if (k->dim[d] > 1 && o->stride[d] == 0) fg_fail(r, "output %d must not have stride 0 in dimension %d", i, d);
+            if (k->total && k->dim[d] > 1 && o->stride[d] == 0) fg_fail(r, "output %d must not have stride 0 in dimension %d", i, d);
         }
     }
 }
@@ -309,27 +312,46 @@ static void number_places(map_kernel *k) {
 
 /* ---- blocks and tasks ---- */
 
+static int is_transpose(const map_kernel *k) {
+    const map_operand *x = k->in, *y = k->out;
+    return k->tile_dim >= 0 && k->n_in == 1 && k->n_out == 1 && k->n_instr == 0 && x->keep && y->word &&
+           x->o.stride[k->tile_dim] == 4 && y->o.stride[k->nd - 1] == 4;
+}
+
+static int is_copy(const map_kernel *k) {
+    const map_operand *x = k->in, *y = k->out;
+    return k->n_in == 1 && k->n_out == 1 && k->n_instr == 0 && x->flat && y->flat && x->o.dtype == y->o.dtype;
+}
+
+/* Tiles read and write runs of at least a cache line; a mere copy needs no registers, which would limit their size. */
+static int64_t choose_tiles(map_kernel *k) {
+    int64_t block = k->transpose ? 4096 : k->n_buffers <= 4 ? 2048 : k->n_buffers <= 128 ? 1024 : MIN_BLOCK;
+    int64_t rows = k->dim[k->tile_dim], cols = k->dim[k->nd - 1];
+    k->tile_cols = cols < TILE_COLS ? cols : TILE_COLS;
+    k->tile_rows = rows < block / k->tile_cols ? rows : block / k->tile_cols;
+    k->tile_cols = cols < block / k->tile_rows ? cols : block / k->tile_rows;
+    int64_t across = (cols + k->tile_cols - 1) / k->tile_cols, down = (rows + k->tile_rows - 1) / k->tile_rows;
+    k->n_units = k->total / (rows * cols) * across * down;
+    return k->tile_rows * k->tile_cols;
+}
+
 static void choose_blocks(map_kernel *k, int64_t cost) {
-    int64_t words = STACK_BYTES / 4 / (k->n_buffers ? k->n_buffers : 1);
-    int64_t block = MAX_BLOCK;
+    int64_t words = STACK_BYTES / 4 / (k->n_buffers ? k->n_buffers : 1), block = MAX_BLOCK, step = 1;
     while (block > MIN_BLOCK && block > words) block /= 2;
     k->tile_dim = find_tile_dim(k);
+    k->transpose = is_transpose(k);
+    k->copy = is_copy(k);
     if (k->tile_dim >= 0) {
-        int64_t side = block >= 1024 ? 32 : 16, rows = k->dim[k->tile_dim], cols = k->dim[k->nd - 1];
-        k->tile_rows = rows < side ? rows : side;
-        k->tile_cols = cols < block / k->tile_rows ? cols : block / k->tile_rows;
-        k->tile_rows = rows < block / k->tile_cols ? rows : block / k->tile_cols;
-        int64_t across = (cols + k->tile_cols - 1) / k->tile_cols, down = (rows + k->tile_rows - 1) / k->tile_rows;
-        k->n_units = k->total / (rows * cols) * across * down;
-        block = k->tile_rows * k->tile_cols;
+        block = choose_tiles(k);
         cost *= block;
     } else {
         k->n_units = k->total;
         block = k->total < block ? k->total : block;
     }
-    k->block = (block + FG_LANES - 1) & -FG_LANES;
+    k->block = k->transpose ? FG_LANES : (block + FG_LANES - 1) & -FG_LANES;
+    if (k->tile_dim < 0) step = k->block;
     /* a task: at least FG_SERIAL_WORK, and a 128th of the whole */
-    int64_t units = FG_SERIAL_WORK / cost + 1, share = (k->n_units + 127) / 128, step = k->tile_dim >= 0 ? 1 : k->block;
+    int64_t units = FG_SERIAL_WORK / cost + 1, share = (k->n_units + 127) / 128;
     int serial = k->n_units <= 2 * units;
     units = units > share ? units : share;
     k->task_units = serial ? k->n_units : (units + step - 1) / step * step;
