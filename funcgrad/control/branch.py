@@ -58,7 +58,7 @@ class Cond(Primitive):
         """Cond itself, and as the backward half a Cond of the branches' vjps."""
         mask = float_mask(self.branches[0].in_avals, mask[1:])
 
-        def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
             pairs = zip(ct, self.branches[0].outputs, strict=True)
             with_ct = tuple([c is not None and dtypes.is_float(a.aval.dtype) for c, a in pairs])
             reached = [_reached(b, mask, with_ct) for b in self.branches]

@@ -93,7 +93,7 @@ class Call(Primitive):
         return type(self)(graph, self.label)
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., Any]]:
-        """The call that also gives residuals, and the backward half as a function of cotangents, residuals and operands."""
+        """The call that also gives residuals, and the backward half: a function of cotangents, its results and operands."""
         mask = float_mask(self.graph.in_avals, mask)
         key = ("halves", mask)
         if key not in self.graph.memo:
@@ -102,10 +102,11 @@ class Call(Primitive):
             parts = split(joint, num_ct, len(self.graph.outputs))
             self.graph.memo[key] = (parts, self.with_graph(parts.early), self.with_graph(parts.late))
         parts, forward, late = self.graph.memo[key]
+        n = len(self.graph.outputs)
 
-        def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
             cts = dense(ct, self.graph.outputs)
-            return spread(bind_all(late, *crossing_values(self.graph, parts, residuals, xs), *cts), mask)
+            return spread(bind_all(late, *crossing_values(self.graph, parts, outs[n:], xs), *cts), mask)
 
         return forward, backward
 
@@ -173,8 +174,10 @@ class Checkpoint(Call):
             self.graph.memo[key] = self._halves(mask)
         forward, again = self.graph.memo[key]
 
-        def backward(ct: Sequence[Any], saved: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-            return spread(bind_all(again, *saved, *xs, *dense(ct, self.graph.outputs)), mask)
+        n = len(self.graph.outputs)
+
+        def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+            return spread(bind_all(again, *outs[n:], *xs, *dense(ct, self.graph.outputs)), mask)
 
         return forward, backward
 
@@ -330,10 +333,10 @@ class CustomVJP(Call):
             requirement = "the function closes over a value that is being differentiated"
             raise FuncgradError(message(f"custom_vjp {self.label}", requirement, way_out="pass the value as an argument"))
         fwd, bwd = self.rules()
-        num_closed = self.num_closed
+        n, num_closed = len(self.graph.outputs), self.num_closed
 
-        def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-            grads = bind_all(Call(bwd, self.label), *xs[:num_closed], *residuals, *dense(ct, self.graph.outputs))
+        def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+            grads = bind_all(Call(bwd, self.label), *xs[:num_closed], *outs[n:], *dense(ct, self.graph.outputs))
             floats = [dtypes.is_float(x.aval.dtype) for x in xs[num_closed:]]
             return [None] * num_closed + spread(grads, floats)
 

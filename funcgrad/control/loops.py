@@ -238,7 +238,7 @@ class While(Primitive):
         as_scan = Scan(self.body, self.body_nconsts, len(m_carry), 0)
         active = active_operands(as_scan, [*m_body, *m_carry])[self.body_nconsts :]
 
-        def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
             if all(c is None or not a for c, a in zip(ct, active, strict=True)):
                 return [None] * len(xs)
             why = "has no reverse mode: the number of steps is not known before it runs, so there is no bound on what to save"

@@ -4,7 +4,7 @@ In: ``carry, ys = scan(body, consts, carry, xs)``.  Out: the same scan with resi
 opposite direction whose carry is the cotangent of the carry and the sum of the cotangents of ``consts``.  A value that the way
 back reads comes from where it costs least:
 
-- a row of ``xs``: from the stacked ``xs``, which exist already
+- a row of ``xs`` or ``ys``: from the stacked array, which exists already
 - what depends on consts only: computed once more, outside the loop
 - what cheap operations make of the above and of saved values: computed again in each step
 - everything else: saved, one row per step
@@ -12,7 +12,7 @@ back reads comes from where it costs least:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,13 +46,13 @@ def active_operands(scan: Scan, mask: Sequence[bool]) -> tuple[bool, ...]:
 class Plan:
     """How one scan runs backward with respect to the inputs of its body marked in ``wrt``.
 
-    ``kept`` are the variables saved per step; ``invariant`` makes what depends on consts only, ``again`` what is computed
+    ``kept`` are the variables there is a row of per step, and which of ``forward``'s outputs it is; ``invariant`` makes what depends on consts only, ``again`` what is computed
     again per step, ``late`` the gradients ``grads`` from the cotangents ``ct_carry`` and ``ct_rows`` (by output position).
     """
 
     wrt: tuple[bool, ...]
     forward: Graph
-    kept: list[Var]
+    kept: dict[Var, int]
     invariant: list[Equation]
     again: list[Equation]
     late: list[Equation]
@@ -69,8 +69,8 @@ def halves(scan: Scan, mask: Sequence[bool]) -> tuple[Scan, Callable[..., list[A
         memo[key] = _plan(scan, mask)
     plan: Plan = memo[key]
 
-    def backward(ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
-        return _run_backward(scan, plan, mask, ct, residuals, xs)
+    def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+        return _run_backward(scan, plan, mask, ct, outs, xs)
 
     return replace(scan, body=plan.forward), backward
 
@@ -83,8 +83,11 @@ def _plan(scan: Scan, mask: Sequence[bool]) -> Plan:
     joint = simplify(vjp_graph(body, wrt, with_ct))
     n = len(body.outputs)
     parts = split(joint, sum(with_ct), n)
-    invariant, again, kept = _sources(parts.early, first, k, parts.crossing)
-    outs = [*parts.early.outputs[:n], *kept]
+    rows = {a: i for i, a in enumerate(parts.early.outputs[:n]) if i >= k and isinstance(a, Var)}
+    invariant, again, saved = _sources(parts.early, first, k, parts.crossing, rows)
+    outs = [*parts.early.outputs[:n], *saved]
+    elsewhere = {v for e in invariant for v in e.outputs} | {*body.inputs[:first], *body.inputs[first + k :]}
+    kept = {v: i for v, i in rows.items() if v not in elsewhere} | {v: n + i for i, v in enumerate(saved)}
     forward = Graph(body.inputs, eliminate(parts.early.eqns, outs), outs, body.name)
     marked = [v for v, w in zip(body.inputs, wrt, strict=True) if w]
     cts = dict(zip([i for i, c in enumerate(with_ct) if c], joint.inputs[len(body.inputs) :], strict=True))
@@ -102,17 +105,20 @@ def _plan(scan: Scan, mask: Sequence[bool]) -> Plan:
 
 
 def _sources(
-    early: Graph, num_consts: int, num_carry: int, crossing: Sequence[Var]
+    early: Graph, num_consts: int, num_carry: int, crossing: Sequence[Var], rows: Collection[Var]
 ) -> tuple[list[Equation], list[Equation], list[Var]]:
-    """Sort the early equations: those of consts only, those cheap enough to run again; and the variables to save."""
+    """Sort the early equations: those of consts only, those cheap enough to run again; and the variables to save.
+
+    ``rows`` are stacked anyway: they are results of the scan.
+    """
     carry = set(early.inputs[num_consts : num_consts + num_carry])
     fixed: set[Any] = set(early.inputs[:num_consts])
-    kept = [v for v in crossing if v in carry]
-    there = set(early.inputs) - carry | set(kept)
-    wanted = set(crossing)
+    saved = [v for v in crossing if v in carry and v not in rows]
+    there = set(early.inputs) - carry | set(saved) | set(rows)
+    wanted = set(crossing) - set(rows)
     invariant, again = [], []
     for eqn in early.eqns:
-        reads = [a for a in eqn.inputs if isinstance(a, Var)]
+        reads = reads_of([eqn])
         cheap = eqn.prim.name in CHEAP
         if all(a in fixed for a in reads):
             invariant.append(eqn)
@@ -122,11 +128,11 @@ def _sources(
         elif cheap and all(a in there for a in reads):
             again.append(eqn)
         else:
-            kept += [v for v in eqn.outputs if v in wanted]
+            saved += [v for v in eqn.outputs if v in wanted]
             there.update(v for v in eqn.outputs if v in wanted)
             continue
         there.update(eqn.outputs)
-    return invariant, again, kept
+    return invariant, again, saved
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +150,7 @@ class Backward:
 
 
 def _run_backward(
-    scan: Scan, plan: Plan, mask: Sequence[bool], ct: Sequence[Any], residuals: Sequence[Any], xs: Sequence[Any]
+    scan: Scan, plan: Plan, mask: Sequence[bool], ct: Sequence[Any], results: Sequence[Any], xs: Sequence[Any]
 ) -> list[Any]:
     carry = tuple([i for i in plan.ct_carry if ct[i] is not None])
     rows = tuple([i for i in plan.ct_rows if ct[i] is not None])
@@ -158,7 +164,7 @@ def _run_backward(
     at: dict[Any, Any] = dict(zip(scan.body.inputs, xs, strict=True))
     invariant = replay(back.invariant, xs[: scan.num_consts])
     consts = [*[at[v] for v in back.consts], *invariant]
-    at.update(zip(plan.kept, residuals, strict=True))
+    at.update([(v, results[i]) for v, i in plan.kept.items()])
     init = [zeros(plan.ct_carry[i].aval) if ct[i] is None else ct[i] for i in back.carry]
     init += [zeros(_sum_aval(v.aval)) for v in back.sums]
     seqs = [*[at[v] for v in back.saved], *[ct[i] for i in back.ct_rows]]
@@ -176,7 +182,7 @@ def _backward(scan: Scan, plan: Plan, carry: Sequence[int], rows: Sequence[int])
     live, eqns, grads = _nonzero(scan, plan, carry, rows)
     sums = [v for v in body.inputs[:first] if grads.get(v) is not None]
     out_rows = [v for v in body.inputs[first + k :] if grads.get(v) is not None]
-    again = eliminate(plan.again, [*reads_of(eqns), *grads.values()], given=plan.kept)
+    again = eliminate(plan.again, [*reads_of(eqns), *grads.values()], given=list(plan.kept))
     ct_inputs = [*[plan.ct_carry[i] for i in live], *[plan.ct_rows[i] for i in rows]]
     reads = free_variables([*again, *eqns], [*grads.values()], ct_inputs)
     consts = [v for v in reads if v in set(body.inputs[:first])]

@@ -90,7 +90,7 @@ def _backward(builder: Builder, eqn: Equation, cts: dict[Var, Any], active: set[
     ct = [cts.pop(v, None) for v in eqn.outputs]
     if half is not None:
         backward, residuals = half
-        grads = backward(ct, residuals, xs)
+        grads = backward(ct, [*outs, *residuals], xs)
     elif eqn.prim.multiple:
         grads = eqn.prim.vjp(ct, outs, *xs)
     else:
