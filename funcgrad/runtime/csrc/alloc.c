@@ -8,6 +8,7 @@
 #endif
 #include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "internal.h"
 
@@ -41,7 +42,13 @@ static int64_t in_use, cached, in_use_size, peak_size; /* in_use counts bytes as
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
-static void register_fork(void) { pthread_atfork(before_fork, after_fork, after_fork); }
+static int64_t physical; /* the machine's memory: systems that overcommit would grant more, and kill later */
+
+static void start(void) {
+    pthread_atfork(before_fork, after_fork, after_fork);
+    physical = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    if (physical <= 0) physical = FG_LIMIT;
+}
 
 /* The smallest class whose blocks hold n >= 64 bytes; *size is what they hold. */
 static uint32_t size_class(int64_t n, int64_t *size) {
@@ -113,6 +120,7 @@ static block *find_cached(uint32_t class, int64_t size) {
 
 static block *new_block(uint32_t class, int64_t size) {
     int64_t need = in_use_size + size, most = need > peak_size ? need : peak_size;
+    if (need > physical) return NULL;
     shrink((most > SLACK ? most : SLACK) - size);
     block *b = take_from_system(size);
     if (!b && cached) {
@@ -127,7 +135,7 @@ static block *new_block(uint32_t class, int64_t size) {
 
 void *fg_alloc(int64_t n_bytes) {
     if (n_bytes < 0 || n_bytes > FG_LIMIT) return NULL;
-    pthread_once(&once, register_fork);
+    pthread_once(&once, start);
     int64_t size;
     uint32_t class = size_class((n_bytes ? n_bytes : 1) + 64, &size);
     pthread_mutex_lock(&lock);
