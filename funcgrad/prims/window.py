@@ -81,10 +81,11 @@ def windows(
     full = np.full(shape, fill, x.dtype)
     to, source = [], []
     for n, (lo, _), b, m in zip(x.shape, padding, base, shape, strict=True):
-        inside = [i for i in range(n) if 0 <= i * b + lo < m]
-        first, last = (inside[0], inside[-1]) if inside else (0, -1)
+        # element i of x lies at i * b + lo, which may be outside when padding cuts
+        first, last = -(min(lo, 0) // b), min(n - 1, (m - 1 - lo) // b)
+        inside = first <= last
         to.append(slice(first * b + lo, last * b + lo + 1, b) if inside else slice(0, 0))
-        source.append(slice(first, last + 1))
+        source.append(slice(first, last + 1) if inside else slice(0, 0))
     full[tuple(to)] = x[tuple(source)]
     if 0 in counts or 0 in window:
         return np.zeros((*counts, *window), x.dtype)
