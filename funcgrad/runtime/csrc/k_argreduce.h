@@ -34,6 +34,11 @@ static int64_t reduce_find(const fg_reduce *k, const char *p, int64_t n, uint32_
 /* Elements at positions at, at + 1, ... */
 static void reduce_arg_block(const fg_reduce *k, reduce_best *best, const char *p, int64_t n, int64_t at) {
     fg_total t = k->fold->first;
+    for (int64_t i = 0; n < 32 && i < n; i++) {
+        uint32_t x = ((const uint32_any *)p)[i];
+        if (best->at < 0 || reduce_better(k, x, best->bits)) *best = (reduce_best){x, (int32_t)(at + i)};
+    }
+    if (n < 32) return;
     k->fold->row(&t, p, n);
     uint32_t bits = reduce_is_float(k->in_type) ? fg_bits((float)t.d) : (uint32_t)(uint64_t)t.i;
     if (best->at >= 0 && !reduce_better(k, bits, best->bits)) return;
@@ -64,4 +69,42 @@ static fg_total reduce_arg(const fg_reduce *k, const char *p, int64_t first, int
 static void reduce_arg_join(const fg_reduce *k, fg_total *t, const fg_total *x, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         if (reduce_better(k, reduce_unpack(x[i]).bits, reduce_unpack(t[i]).bits)) t[i] = x[i];
+}
+
+/* One row of columns against the best so far of each, where `before` tells that x comes before b. */
+#define REDUCE_ARG_ROW(T, ANY, before)                                                                                     \
+    for (int64_t c = 0; c < cols; c++) {                                                                              \
+        T x = ((const ANY *)p)[c], b = ((T *)best)[c];                                                            \
+        int take = before;                                                                                            \
+        ((T *)best)[c] = take ? x : b;                                                                                \
+        at[c] = take ? row : at[c];                                                                                   \
+    }
+
+static void reduce_arg_row(const fg_reduce *k, void *best, int32_t *at, const char *p, int64_t cols, int32_t row) {
+    int least = k->op == FG_ARGMIN;
+    if (reduce_is_float(k->in_type)) {
+        if (least) REDUCE_ARG_ROW(float, float_any, (x < b) | ((x != x) & (b == b)))
+        else REDUCE_ARG_ROW(float, float_any, (x > b) | ((x != x) & (b == b)))
+    } else if (k->in_type == FG_I32) {
+        if (least) REDUCE_ARG_ROW(int32_t, int32_any, x < b)
+        else REDUCE_ARG_ROW(int32_t, int32_any, x > b)
+    } else {
+        if (least) REDUCE_ARG_ROW(uint32_t, uint32_any, x < b)
+        else REDUCE_ARG_ROW(uint32_t, uint32_any, x > b)
+    }
+}
+
+/* A panel of columns, all rows; in and out are where they begin. */
+static void reduce_arg_columns(const fg_reduce *k, const char *in, char *out, int64_t cols) {
+    const reduce_dim run = k->keep[k->nk - 1], d = k->red[k->nr - 1];
+    char block[REDUCE_CONVERT * 4];
+    _Alignas(64) uint32_t best[REDUCE_CONVERT];
+    int32_t at[REDUCE_CONVERT] = {0};
+    reduce_convert((char *)best, in, run.in, cols, k->in_type);
+    for (int64_t i = 1; i < k->n_red; i++) {
+        const char *p = in + reduce_outer(k, i / d.n) + i % d.n * d.in;
+        if (!k->direct) reduce_convert(block, p, run.in, cols, k->in_type), p = block;
+        reduce_arg_row(k, best, at, p, cols, (int32_t)i);
+    }
+    for (int64_t c = 0; c < cols; c++) memcpy(out + c * run.out, &at[c], 4);
 }

@@ -29,9 +29,6 @@ typedef struct {
 } fg_fold;
 
 typedef uint32_t vu __attribute__((vector_size(VB)));
-typedef float f4 __attribute__((vector_size(16)));
-typedef int32_t i4 __attribute__((vector_size(16)));
-typedef uint32_t u4 __attribute__((vector_size(16)));
 
 /* A vector whose first n < VW lanes come from memory and the others from `rest`. */
 FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
@@ -46,31 +43,26 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
 #endif
 }
 
-/* OP(V, I, a, x): one step on vectors of type V with masks of type I; S(a, x) on one element; J(t, x) on totals. */
-#define FOLD_ADD(V, I, a, x) ((a) + (x))
-#define FOLD_MUL(V, I, a, x) ((a) * (x))
-#define FOLD_PICK(V, I, take, a, x) ((V)(((take) & (I)(x)) | (~(take) & (I)(a))))
-#define FOLD_MAX(V, I, a, x) FOLD_PICK(V, I, (I)((x) > (a)), a, x)
-#define FOLD_MIN(V, I, a, x) FOLD_PICK(V, I, (I)((x) < (a)), a, x)
-#define FOLD_FMAX(V, I, a, x) FOLD_PICK(V, I, ((x) > (a)) | ((x) != (x)), a, x)
-#define FOLD_FMIN(V, I, a, x) FOLD_PICK(V, I, ((x) < (a)) | ((x) != (x)), a, x)
-#define FOLD_S_ADD(a, x) ((a) + (x))
-#define FOLD_S_MUL(a, x) ((a) * (x))
-#define FOLD_S_MAX(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
-#define FOLD_S_MIN(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
+/* OP(a, x): one step on vectors; J(t, x) on totals. */
+#define FOLD_ADD(a, x) ((a) + (x))
+#define FOLD_MUL(a, x) ((a) * (x))
+#define FOLD_PICK(V, take, a, x) ((V)(((take) & (vi)(x)) | (~(take) & (vi)(a))))
+#define FOLD_IMAX(a, x) FOLD_PICK(vi, (x) > (a), a, x)
+#define FOLD_IMIN(a, x) FOLD_PICK(vi, (x) < (a), a, x)
+#define FOLD_UMAX(a, x) FOLD_PICK(vu, (vi)((x) > (a)), a, x)
+#define FOLD_UMIN(a, x) FOLD_PICK(vu, (vi)((x) < (a)), a, x)
+#define FOLD_J_ADD(a, x) ((a) + (x))
+#define FOLD_J_MAX(a, x) ((x) > (a) || (x) != (x) ? (x) : (a))
+#define FOLD_J_MIN(a, x) ((x) < (a) || (x) != (x) ? (x) : (a))
 #define FOLD_J_IADD(a, x) ((int64_t)((uint64_t)(a) + (uint64_t)(x)))
 #define FOLD_J_IMUL(a, x) ((int64_t)((uint64_t)(a) * (uint64_t)(x)))
 
-#define FOLD_DEFINE(NAME, T, V, V4, FIRST, OP, S, MEMBER, J)                                                          \
+#define FOLD_DEFINE(NAME, T, V, FIRST, OP, MEMBER, J)                                                                  \
     typedef V NAME##_any __attribute__((aligned(1), may_alias));                                                      \
     FG_INLINE V NAME##_load(const char *p) { return *(const NAME##_any *)p; }                                         \
     FG_INLINE T NAME##_lanes(V x) {                                                                                   \
-        V4 q[VW / 4], y;                                                                                              \
-        memcpy(q, &x, sizeof x);                                                                                      \
-        y = q[0];                                                                                                     \
-        for (int i = 1; i < VW / 4; i++) y = OP(V4, i4, y, q[i]);                                                     \
-        T a = S(y[0], y[2]), b = S(y[1], y[3]);                                                                       \
-        return S(a, b);                                                                                               \
+        for (int w = VW / 2; w > 0; w /= 2) x = OP(x, (V)vf_swap((vf)x, w));                                          \
+        return x[0];                                                                                                  \
     }                                                                                                                 \
     FG_INLINE V NAME##_first(void) {                                                                                  \
         V x;                                                                                                          \
@@ -85,13 +77,13 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
         if (n >= 8 * VW) {                                                                                            \
             for (int v = 0; v < 8; v++) a[v] = NAME##_load(p + v * VB);                                               \
             for (i = 8 * VW; i + 8 * VW <= n; i += 8 * VW)                                                            \
-                for (int v = 0; v < 8; v++) a[v] = OP(V, vi, a[v], NAME##_load(p + i * 4 + v * VB));                  \
-            for (int v = 0; v < 4; v++) a[v] = OP(V, vi, a[v], a[v + 4]);                                             \
-            a[0] = OP(V, vi, a[0], a[2]), a[1] = OP(V, vi, a[1], a[3]);                                               \
+                for (int v = 0; v < 8; v++) a[v] = OP(a[v], NAME##_load(p + i * 4 + v * VB));                         \
+            for (int v = 0; v < 4; v++) a[v] = OP(a[v], a[v + 4]);                                                    \
+            a[0] = OP(a[0], a[2]), a[1] = OP(a[1], a[3]);                                                             \
         }                                                                                                             \
-        for (; i + VW <= n; i += VW) a[0] = OP(V, vi, a[0], NAME##_load(p + i * 4));                                  \
-        if (i < n) a[1] = OP(V, vi, a[1], (V)fold_load_part(p + i * 4, n - i, (vi)first));                            \
-        return NAME##_lanes(OP(V, vi, a[0], a[1]));                                                                   \
+        for (; i + VW <= n; i += VW) a[0] = OP(a[0], NAME##_load(p + i * 4));                                         \
+        if (i < n) a[1] = OP(a[1], (V)fold_load_part(p + i * 4, n - i, (vi)first));                                   \
+        return NAME##_lanes(OP(a[0], a[1]));                                                                          \
     }                                                                                                                 \
     static void NAME##_row(fg_total *t, const char *p, int64_t n) {                                                   \
         for (; n > FOLD_BLOCK; n -= FOLD_BLOCK, p += FOLD_BLOCK * 4)                                                  \
@@ -102,10 +94,10 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
         V x0 = NAME##_load(p), x1 = NAME##_load(p + rs), x2 = NAME##_load(p + 2 * rs), x3 = NAME##_load(p + 3 * rs);  \
         const char *q = p + 4 * rs;                                                                                   \
         V y0 = NAME##_load(q), y1 = NAME##_load(q + rs), y2 = NAME##_load(q + 2 * rs), y3 = NAME##_load(q + 3 * rs);  \
-        x0 = OP(V, vi, x0, x1), x2 = OP(V, vi, x2, x3), y0 = OP(V, vi, y0, y1), y2 = OP(V, vi, y2, y3);               \
-        x0 = OP(V, vi, x0, x2), y0 = OP(V, vi, y0, y2);                                                               \
-        x0 = OP(V, vi, x0, y0);                                                                                       \
-        return OP(V, vi, a, x0);                                                                                      \
+        x0 = OP(x0, x1), x2 = OP(x2, x3), y0 = OP(y0, y1), y2 = OP(y2, y3);                                           \
+        x0 = OP(x0, x2), y0 = OP(y0, y2);                                                                             \
+        x0 = OP(x0, y0);                                                                                              \
+        return OP(a, x0);                                                                                             \
     }                                                                                                                 \
     /* at most FOLD_ROWS rows onto s, which has room for whole vectors */                                             \
     static void NAME##_part(T *s, const char *p, int64_t rs, int64_t rows, int64_t cols) {                            \
@@ -117,15 +109,15 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
             for (int64_t c = 0; c < whole * 4; c += VB) *(NAME##_any *)(d + c) = NAME##_tree(NAME##_load(d + c), p + c, rs); \
             for (int r = 0; r < 8 && whole < cols; r++) {                                                             \
                 V x = (V)fold_load_part(p + r * rs + whole * 4, cols - whole, (vi)first);                             \
-                *(NAME##_any *)(d + whole * 4) = OP(V, vi, NAME##_load(d + whole * 4), x);                            \
+                *(NAME##_any *)(d + whole * 4) = OP(NAME##_load(d + whole * 4), x);                                   \
             }                                                                                                         \
         }                                                                                                             \
         for (; rows > 0; rows--, p += rs) {                                                                           \
             for (int64_t c = 0; c < whole * 4; c += VB)                                                               \
-                *(NAME##_any *)(d + c) = OP(V, vi, NAME##_load(d + c), NAME##_load(p + c));                           \
+                *(NAME##_any *)(d + c) = OP(NAME##_load(d + c), NAME##_load(p + c));                                  \
             if (whole == cols) continue;                                                                              \
             V x = (V)fold_load_part(p + whole * 4, cols - whole, (vi)first);                                          \
-            *(NAME##_any *)(d + whole * 4) = OP(V, vi, NAME##_load(d + whole * 4), x);                                \
+            *(NAME##_any *)(d + whole * 4) = OP(NAME##_load(d + whole * 4), x);                                       \
         }                                                                                                             \
     }                                                                                                                 \
     static void NAME##_columns(fg_total *t, const char *p, int64_t rs, int64_t rows, int64_t cols) {                  \
@@ -142,27 +134,27 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
         int64_t c = 0;                                                                                                \
         for (; c + VW <= cols; c += VW) {                                                                             \
             V a = NAME##_load(p + row[0] + c * 4);                                                                    \
-            for (int r = 1; r < rows; r++) a = OP(V, vi, a, NAME##_load(p + row[r] + c * 4));                         \
+            for (int r = 1; r < rows; r++) a = OP(a, NAME##_load(p + row[r] + c * 4));                                \
             *(NAME##_any *)(out + c * 4) = a;                                                                         \
         }                                                                                                             \
         if (c == cols) return;                                                                                        \
         const V first = NAME##_first();                                                                               \
         V a = (V)fold_load_part(p + row[0] + c * 4, cols - c, (vi)first);                                             \
         for (int r = 1; r < rows; r++)                                                                                \
-            a = OP(V, vi, a, (V)fold_load_part(p + row[r] + c * 4, cols - c, (vi)first));                             \
+            a = OP(a, (V)fold_load_part(p + row[r] + c * 4, cols - c, (vi)first));                                    \
         memcpy(out + c * 4, &a, (size_t)(cols - c) * 4);                                                              \
     }                                                                                                                 \
     static const fg_fold fold_##NAME = {{.MEMBER = FIRST}, NAME##_row, NAME##_columns, NAME##_join, NAME##_few};
 
-FOLD_DEFINE(f_sum, float, vf, f4, 0.0f, FOLD_ADD, FOLD_S_ADD, d, FOLD_S_ADD)
-FOLD_DEFINE(f_max, float, vf, f4, -__builtin_inff(), FOLD_FMAX, FOLD_S_MAX, d, FOLD_S_MAX)
-FOLD_DEFINE(f_min, float, vf, f4, __builtin_inff(), FOLD_FMIN, FOLD_S_MIN, d, FOLD_S_MIN)
-FOLD_DEFINE(u_sum, uint32_t, vu, u4, 0, FOLD_ADD, FOLD_S_ADD, i, FOLD_J_IADD)
-FOLD_DEFINE(u_prod, uint32_t, vu, u4, 1, FOLD_MUL, FOLD_S_MUL, i, FOLD_J_IMUL)
-FOLD_DEFINE(u_max, uint32_t, vu, u4, 0, FOLD_MAX, FOLD_S_MAX, i, FOLD_S_MAX)
-FOLD_DEFINE(u_min, uint32_t, vu, u4, UINT32_MAX, FOLD_MIN, FOLD_S_MIN, i, FOLD_S_MIN)
-FOLD_DEFINE(i_max, int32_t, vi, i4, INT32_MIN, FOLD_MAX, FOLD_S_MAX, i, FOLD_S_MAX)
-FOLD_DEFINE(i_min, int32_t, vi, i4, INT32_MAX, FOLD_MIN, FOLD_S_MIN, i, FOLD_S_MIN)
+FOLD_DEFINE(f_sum, float, vf, 0.0f, FOLD_ADD, d, FOLD_J_ADD)
+FOLD_DEFINE(f_max, float, vf, -__builtin_inff(), vf_max, d, FOLD_J_MAX)
+FOLD_DEFINE(f_min, float, vf, __builtin_inff(), vf_min, d, FOLD_J_MIN)
+FOLD_DEFINE(u_sum, uint32_t, vu, 0, FOLD_ADD, i, FOLD_J_IADD)
+FOLD_DEFINE(u_prod, uint32_t, vu, 1, FOLD_MUL, i, FOLD_J_IMUL)
+FOLD_DEFINE(u_max, uint32_t, vu, 0, FOLD_UMAX, i, FOLD_J_MAX)
+FOLD_DEFINE(u_min, uint32_t, vu, UINT32_MAX, FOLD_UMIN, i, FOLD_J_MIN)
+FOLD_DEFINE(i_max, int32_t, vi, INT32_MIN, FOLD_IMAX, i, FOLD_J_MAX)
+FOLD_DEFINE(i_min, int32_t, vi, INT32_MAX, FOLD_IMIN, i, FOLD_J_MIN)
 
 /* Float products are kept in double from the start: in float32 a part may overflow where the whole does not. */
 static void f_prod_row(fg_total *t, const char *p, int64_t n) {

@@ -11,7 +11,7 @@
 #define REDUCE_CONVERT 256 /* columns converted at a time */
 #define REDUCE_NARROW 256  /* rows of fewer columns are read several at a time, as one */
 
-enum { REDUCE_FILL, REDUCE_FEW, REDUCE_BY_ROWS, REDUCE_BY_COLUMNS, REDUCE_ARG };
+enum { REDUCE_FILL, REDUCE_FEW, REDUCE_BY_ROWS, REDUCE_BY_COLUMNS, REDUCE_ARG, REDUCE_ARG_COLUMNS };
 
 /* One loop: its length, and the bytes of a step in the input and in the output. */
 typedef struct {
@@ -191,11 +191,26 @@ static void reduce_by_columns(const reduce_run *r, int64_t unit) {
     for (int64_t i = 0; i < cols; i++) reduce_store(k, r->out + out + (c + i) * run.out, t[i]);
 }
 
+/* unit = result / run * panels + panel, like above */
 static void reduce_few(const reduce_run *r, int64_t unit) {
     const fg_reduce *k = r->k;
-    int64_t c = unit % k->panels * k->panel, n = reduce_min(k->keep[k->nk - 1].n - c, k->panel), in, out;
+    const reduce_dim run = k->keep[k->nk - 1];
+    int64_t c = unit % k->panels * k->panel, n = reduce_min(run.n - c, k->panel), in, out, row[FOLD_SHORT];
+    char block[FOLD_SHORT * REDUCE_CONVERT * 4];
     reduce_place(k, k->nk - 1, unit / k->panels, &in, &out);
-    k->fold->few(r->out + out + c * 4, r->in + in + c * 4, k->few, (int)k->n_red, n);
+    const char *p = r->in + in + c * run.in;
+    char *q = r->out + out + c * run.out;
+    if (k->how == REDUCE_ARG_COLUMNS) {
+        reduce_arg_columns(k, p, q, n);
+    } else if (k->direct) {
+        k->fold->few(q, p, k->few, (int)k->n_red, n);
+    } else {
+        for (int64_t i = 0; i < k->n_red; i++) {
+            row[i] = i * n * 4;
+            reduce_convert(block + row[i], p + k->few[i], run.in, n, k->in_type);
+        }
+        k->fold->few(q, block, row, (int)k->n_red, n);
+    }
 }
 
 /* ---- running ---- */
@@ -211,7 +226,7 @@ static void reduce_task(void *ctx, int64_t task) {
     const fg_reduce *k = r->k;
     int64_t u = task * k->per_task, last = reduce_min(k->units, u + k->per_task);
     for (; u < last; u++) {
-        if (k->how == REDUCE_FEW) reduce_few(r, u);
+        if (k->how == REDUCE_FEW || k->how == REDUCE_ARG_COLUMNS) reduce_few(r, u);
         else if (k->how == REDUCE_BY_COLUMNS) reduce_by_columns(r, u);
         else if (k->how == REDUCE_FILL) reduce_fill(r, u);
         else reduce_by_rows(r, u);
@@ -346,10 +361,11 @@ static void reduce_choose(fg_reduce *k) {
     if (k->nr == 0) k->red[k->nr++] = (reduce_dim){1, es, 0};
     const reduce_dim row = k->red[k->nr - 1], col = k->nk ? k->keep[k->nk - 1] : (reduce_dim){1, 0, 0};
     int by_rows = k->nk == 0 || (row.in == es && row.n >= 16) || (col.in != es && row.n >= col.n);
-    if (k->how != REDUCE_ARG) k->how = by_rows ? REDUCE_BY_ROWS : REDUCE_BY_COLUMNS;
-    k->direct = es == 4 && (k->how == REDUCE_BY_COLUMNS ? col.in == es : row.in == es);
-    if (k->how != REDUCE_BY_COLUMNS || !k->direct || k->n_red > FOLD_SHORT || !k->fold->few) return;
-    if (col.out != 4 || k->out_type != k->in_type) return;
+    if (k->how == REDUCE_ARG) k->how = by_rows ? REDUCE_ARG : REDUCE_ARG_COLUMNS;
+    else k->how = by_rows ? REDUCE_BY_ROWS : REDUCE_BY_COLUMNS;
+    k->direct = es == 4 && (by_rows ? row.in == es : col.in == es);
+    if (k->how != REDUCE_BY_COLUMNS || k->n_red > FOLD_SHORT || !k->fold->few) return;
+    if (es != 4 || col.out != 4 || k->out_type != k->in_type) return;
     k->how = REDUCE_FEW;
     for (int64_t i = 0; i < k->n_red; i++) k->few[i] = reduce_outer(k, i / row.n) + i % row.n * row.in;
 }
@@ -359,14 +375,15 @@ static void reduce_cut(fg_reduce *k) {
     const int64_t tasks = reduce_min(REDUCE_TASKS, work / REDUCE_TASK ? work / REDUCE_TASK : 1);
     int64_t units = k->n_out, least = FOLD_BLOCK;
     k->segments = k->panels = k->group = 1;
-    if (k->how == REDUCE_FEW || k->how == REDUCE_BY_COLUMNS) {
+    const int by_columns = k->how == REDUCE_FEW || k->how == REDUCE_BY_COLUMNS || k->how == REDUCE_ARG_COLUMNS;
+    if (by_columns) {
         const reduce_dim run = k->keep[k->nk - 1], d = k->red[k->nr - 1];
-        k->panel = k->how == REDUCE_FEW ? 4 * FOLD_PANEL : k->direct ? FOLD_PANEL : REDUCE_CONVERT;
+        k->panel = !k->direct || k->how == REDUCE_ARG_COLUMNS ? REDUCE_CONVERT : k->how == REDUCE_FEW ? 4 * FOLD_PANEL : FOLD_PANEL;
         k->panels = reduce_ceil(run.n, k->panel);
         if (run.n < REDUCE_NARROW / 2 && d.in == run.n * run.in) k->group = reduce_min(REDUCE_NARROW / run.n, d.n);
         units = k->n_out / run.n * k->panels, least = 2 * FOLD_ROWS * k->group;
     }
-    if (k->how != REDUCE_FEW && units < reduce_min(tasks, 8)) {
+    if (k->how != REDUCE_FEW && k->how != REDUCE_ARG_COLUMNS && units < reduce_min(tasks, 8)) {
         k->segments = reduce_min(reduce_ceil(tasks, units), reduce_ceil(k->n_red, least));
     }
     k->segment = reduce_ceil(k->n_red, k->segments);

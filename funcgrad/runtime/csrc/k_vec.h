@@ -61,18 +61,55 @@ FG_INLINE vf vf_load_mask(const void *p, vf_mask m) { return (vf)_mm256_maskload
 FG_INLINE void vf_store_mask(void *p, vf_mask m, vf x) { _mm256_maskstore_ps((float *)p, m, (__m256)x); }
 #endif
 
-/* The larger (smaller) of a and x; NaN when either is. */
 FG_INLINE vf vf_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
+
+/* The larger (smaller) of a and x; NaN when either is. On x86 the instruction gives its second operand when either is
+ * NaN, so that one in a stays and only one in x has to be brought in. */
+#if defined(__AVX512F__)
+FG_INLINE vf vf_keep_nan(vf r, vf x) {
+    return (vf)_mm512_mask_mov_ps((__m512)r, _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q), (__m512)x);
+}
+FG_INLINE vf vf_max(vf a, vf x) { return vf_keep_nan((vf)_mm512_max_ps((__m512)x, (__m512)a), x); }
+FG_INLINE vf vf_min(vf a, vf x) { return vf_keep_nan((vf)_mm512_min_ps((__m512)x, (__m512)a), x); }
+#elif defined(__AVX2__)
+FG_INLINE vf vf_keep_nan(vf r, vf x) {
+    return (vf)_mm256_blendv_ps((__m256)r, (__m256)x, _mm256_cmp_ps((__m256)x, (__m256)x, _CMP_UNORD_Q));
+}
+FG_INLINE vf vf_max(vf a, vf x) { return vf_keep_nan((vf)_mm256_max_ps((__m256)x, (__m256)a), x); }
+FG_INLINE vf vf_min(vf a, vf x) { return vf_keep_nan((vf)_mm256_min_ps((__m256)x, (__m256)a), x); }
+#elif defined(__aarch64__)
+FG_INLINE vf vf_max(vf a, vf x) { return (vf)vmaxq_f32((float32x4_t)a, (float32x4_t)x); }
+FG_INLINE vf vf_min(vf a, vf x) { return (vf)vminq_f32((float32x4_t)a, (float32x4_t)x); }
+#else
 FG_INLINE vf vf_max(vf a, vf x) { return vf_select((x > a) | (x != x), x, a); }
 FG_INLINE vf vf_min(vf a, vf x) { return vf_select((x < a) | (x != x), x, a); }
+#endif
+
+/* Lane i gets lane i ^ w, where w is a power of two below VW. */
+FG_INLINE vf vf_swap(vf x, int w) {
+#if defined(__AVX512F__)
+    __m512 y = (__m512)x;
+    return (vf)(w == 8   ? _mm512_shuffle_f32x4(y, y, 0x4e)
+                : w == 4 ? _mm512_shuffle_f32x4(y, y, 0xb1)
+                : w == 2 ? _mm512_permute_ps(y, 0x4e)
+                         : _mm512_permute_ps(y, 0xb1));
+#elif defined(__AVX2__)
+    __m256 y = (__m256)x;
+    return (vf)(w == 4 ? _mm256_permute2f128_ps(y, y, 1) : w == 2 ? _mm256_permute_ps(y, 0x4e) : _mm256_permute_ps(y, 0xb1));
+#elif defined(__x86_64__)
+    __m128 y = (__m128)x;
+    return (vf)(w == 2 ? _mm_shuffle_ps(y, y, 0x4e) : _mm_shuffle_ps(y, y, 0xb1));
+#else
+    vf y = x;
+    for (int i = 0; i < VW; i++) y[i] = x[i ^ w];
+    return y;
+#endif
+}
 
 /* The sum of the lanes, in a fixed order. */
 FG_INLINE float vf_sum(vf x) {
-    float t[VW];
-    memcpy(t, &x, sizeof t);
-    for (int w = VW / 2; w > 0; w /= 2)
-        for (int i = 0; i < w; i++) t[i] += t[i + w];
-    return t[0];
+    for (int w = VW / 2; w > 0; w /= 2) x += vf_swap(x, w);
+    return x[0];
 }
 
 #endif
