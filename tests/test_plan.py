@@ -1,6 +1,7 @@
 """The planner: no two living buffers share memory, donated arguments are written only after their last read, sizes are exact.
 
-Plans are checked by running them: every buffer's bytes in a simulated memory carry the name of what was last written there.
+Plans are checked by running them: every buffer's bytes in a simulated memory carry the name of what was last written
+there.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ def test_the_simulation_finds_a_wrong_plan() -> None:
     plan = make_plan(nodes, [x], [b])
     run(plan)
     a.storage = x.storage  # the first node now overwrites an argument that the second still reads
-    with pytest.raises(AssertionError, match="overwritten|against"):
+    with pytest.raises(AssertionError, match=r"overwritten|against"):
         run(plan)
 
 

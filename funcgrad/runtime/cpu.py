@@ -23,6 +23,11 @@ __all__ = ["CpuDevice"]
 EAGER = 2048  # one-equation executables kept, and literals
 
 
+def _prepare(graph: Graph) -> Graph:
+    """The passes between tracing and lowering."""
+    return inline(simplify(graph))
+
+
 class CpuDevice(device.Device):
     """Runs on the cores that this process may use."""
 
@@ -56,7 +61,7 @@ class CpuDevice(device.Device):
 
     def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Optimise, lower and plan a graph."""
-        return self.build(inline(simplify(graph)), donate)
+        return Executable(Emitter(_prepare).lower(_prepare(graph), donate), self._fixed)
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""

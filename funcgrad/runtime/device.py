@@ -1,8 +1,8 @@
 """Devices by name, the default one, and the numpy device, which is the reference for all others.
 
-A device has: ``name``; ``float64`` (whether it keeps float64); ``put(host) -> storage`` (a copy), ``get(storage, aval) -> numpy
-array``; ``run_primitive(prim, operands, in_avals, out_avals) -> storages`` (operands are storages or literals);
-``compile(graph, donate) -> Executable``; ``synchronize()``.
+A device has: ``name``; ``float64`` (whether it keeps float64); ``put(host) -> storage`` (a copy), ``get(storage,
+aval) -> numpy array``; ``run_primitive(prim, operands, in_avals, out_avals) -> storages`` (operands are storages or
+literals); ``compile(graph, donate) -> Executable``; ``synchronize()``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Device:
         raise NotImplementedError(f"{type(self).__name__}.put")
 
     def wrap(self, host: np.ndarray[Any, Any]) -> Any:
-        """Return storage for the duration of one call, of memory that the caller keeps: without a copy where possible."""
+        """Return storage for one call, of memory that the caller keeps: without a copy where possible."""
         return self.put(host)
 
     def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
@@ -154,5 +154,3 @@ def set_default(device: Device) -> Device:
     before = default() if getattr(_local, "device", None) is not None else None
     _local.device = device
     return before  # type: ignore[return-value]
-
-

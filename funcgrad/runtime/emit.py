@@ -6,7 +6,7 @@ kernel for each equation or, with a ``fused`` primitive, for a whole group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad.ir import Aval, Equation, Graph, Var
@@ -22,7 +22,14 @@ __all__ = ["Emitter"]
 
 
 class Emitter(Contractions, Indexing, Control):
-    """Lowers one graph; its verbs are what primitives' ``lower`` may call."""
+    """Lowers one graph; its verbs are what primitives' ``lower`` may call.
+
+    ``prepare`` is applied to the graphs of loops and branches before they are lowered.
+    """
+
+    def __init__(self, prepare: Callable[[Graph], Graph] | None = None) -> None:
+        super().__init__()
+        self.prepare = prepare
 
     def lower(self, graph: Graph, donate: frozenset[int] = frozenset(), pairs: dict[int, int] | None = None) -> Plan:
         """Lower a whole graph and plan its memory.
@@ -60,7 +67,7 @@ class Emitter(Contractions, Indexing, Control):
         return self.nodes.pop()
 
     def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
-        return Emitter().lower(graph, pairs=pairs or {})
+        return Emitter(self.prepare).lower(self.prepare(graph) if self.prepare else graph, pairs=pairs or {})
 
     # -- walking a graph -----------------------------------------------------------------------------------------
     def call(self, graph: Graph, xs: Sequence[View]) -> list[View]:

@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
 #include "internal.h"
 
 namespace {
@@ -51,7 +53,7 @@ struct fg_program {
     std::vector<std::pair<int32_t, int64_t>> placed; // tensor, offset in the workspace
     std::vector<int64_t> out_bytes;
     std::vector<int32_t> alias;
-    int64_t n_in = 0, workspace_bytes = 0;
+    int64_t n_in = 0, workspace_bytes = 0, needed_bytes = 0;
     void *workspace = nullptr; // where the tensors are placed now
 
     ~fg_program() {
@@ -344,17 +346,42 @@ void tell(char *err, int err_size, const char *text) {
     if (err && err_size > 0) snprintf(err, size_t(err_size), "%s", text);
 }
 
-// Memory for every result that gets none of an argument; on failure what was taken goes back, and the size is returned.
-int64_t take_results(const fg_program &p, void **bound) {
+// What the machine, or the cgroup that this process is in, has at all. A system that overcommits grants more, and ends the
+// process when it is written.
+int64_t memory_limit() {
+    int64_t limit = int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+    for (const char *path : {"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}) {
+        long long bytes = 0;
+        FILE *f = fopen(path, "r");
+        if (!f) continue;
+        if (fscanf(f, "%lld", &bytes) == 1 && bytes > 0 && bytes < limit) limit = bytes; // "max" does not scan
+        fclose(f);
+    }
+    return limit > 0 ? limit : INT64_MAX;
+}
+
+bool is_beyond_limit(int64_t n_bytes) {
+    static const int64_t limit = memory_limit();
+    return n_bytes > (int64_t(1) << 28) && fg_alloc_in_use() > limit - n_bytes;
+}
+
+int64_t needed(const fg_program &p) {
+    int64_t total = p.workspace_bytes;
+    for (size_t j = 0; j < p.out_bytes.size(); ++j) total += p.alias[j] < 0 ? p.out_bytes[j] : 0;
+    return total;
+}
+
+// Memory for every result that gets none of an argument; false, and nothing taken, when there is not enough.
+bool take_results(const fg_program &p, void **bound) {
     for (size_t j = 0; j < p.out_bytes.size(); ++j) {
         void **to = bound + p.n_in + j;
         *to = p.alias[j] >= 0 ? bound[p.alias[j]] : fg_alloc(p.out_bytes[j]);
         if (*to || p.alias[j] >= 0) continue;
         while (j-- > 0)
             if (p.alias[j] < 0) fg_free(bound[size_t(p.n_in) + j]);
-        return 1;
+        return false;
     }
-    return 0;
+    return true;
 }
 
 void give_results(const fg_program &p, void **bound) {
@@ -370,6 +397,7 @@ fg_program *fg_program_new(const int64_t *words, int64_t n_words, fg_program *co
     try {
         auto p = std::make_unique<fg_program>();
         Loader{*p, {words, words + n_words}, parts, n_parts}.load();
+        p->needed_bytes = needed(*p);
         return p.release();
     } catch (const std::exception &e) {
         tell(err, err_size, e.what());
@@ -380,12 +408,11 @@ fg_program *fg_program_new(const int64_t *words, int64_t n_words, fg_program *co
 void fg_program_free(fg_program *p) { delete p; }
 
 int fg_program_run(fg_program *p, void **bound, char *err, int err_size) {
-    void *workspace = p->workspace_bytes ? fg_alloc(p->workspace_bytes) : nullptr;
-    if ((p->workspace_bytes && !workspace) || take_results(*p, bound)) {
+    const bool beyond = is_beyond_limit(p->needed_bytes);
+    void *workspace = p->workspace_bytes && !beyond ? fg_alloc(p->workspace_bytes) : nullptr;
+    if (beyond || (p->workspace_bytes && !workspace) || !take_results(*p, bound)) {
         fg_free(workspace);
-        int64_t total = p->workspace_bytes;
-        for (size_t j = 0; j < p->out_bytes.size(); ++j) total += p->alias[j] < 0 ? p->out_bytes[j] : 0;
-        tell(err, err_size, std::to_string(total).c_str());
+        tell(err, err_size, std::to_string(p->needed_bytes).c_str());
         return -2;
     }
     const int rc = p->execute(bound, workspace, err, err_size);
@@ -396,7 +423,9 @@ int fg_program_run(fg_program *p, void **bound, char *err, int err_size) {
 
 int fg_program_dump(const fg_program *p, char *buf, int size) { return fg_graph_dump(p->graph, buf, size); }
 
-int64_t fg_take_address(int64_t n_bytes) { return int64_t(reinterpret_cast<intptr_t>(fg_alloc(n_bytes))); }
+int64_t fg_take_address(int64_t n_bytes) {
+    return is_beyond_limit(n_bytes) ? 0 : int64_t(reinterpret_cast<intptr_t>(fg_alloc(n_bytes)));
+}
 
 void fg_give_address(int64_t address) { fg_free(reinterpret_cast<void *>(intptr_t(address))); }
 
