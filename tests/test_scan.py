@@ -462,3 +462,20 @@ def test_half_precision_constants_are_summed_in_float32() -> None:
     xs = fnp.asarray(np.ones(4096), dtype="float16")
     grad = fg.grad(lambda w: lax.scan(lambda c, x: (c, w * x), 0.0, xs)[1].astype("float32").sum())(w)
     assert float(grad) == 4096 and grad.dtype == np.float16
+
+
+def test_results_that_nobody_reads_are_not_made() -> None:
+    """Dead code is found inside: an unused output, the carry that only it needs, and the operands of both."""
+
+    def f(a: Any, b: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            return (c[0] + x * a, fnp.sin(c[1]) * b), fnp.exp(c[1])
+
+        (total, _), _ = lax.scan(step, (a, b), xs)
+        return total
+
+    graph = fg.make_graph(f)(H, H, XS)
+    (scan,) = scans(graph)
+    assert [e.prim.name for e in scan.body.eqns] == ["mul", "add"]
+    assert (scan.num_consts, scan.num_carry) == (1, 1)
+    check_graph(graph)

@@ -11,6 +11,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.control.call import eval_graph, float_mask, spread, spread_tangents, tangents_of, with_marks
 from funcgrad.control.loops import inherit_traits
+from funcgrad.control.prune import Pruned, prune_cond
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
@@ -105,6 +106,10 @@ class Cond(Primitive):
             here = [y if b else broadcast_leading(y, size) for y, b in zip(replay(graph, xs[1:]), m, strict=True)]
             outs = [_where(apply("eq", index, i), y, o) for y, o in zip(here, outs, strict=True)] if i else here
         return outs, marks
+
+    def prune(self, used: Sequence[bool]) -> Pruned:
+        """The cond without the results that are not marked."""
+        return prune_cond(self, used)
 
     def lower(self, g: Any, *xs: Any) -> Any:
         return g.cond(xs[0], self.branches, xs[1:])

@@ -10,6 +10,7 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.control.call import eval_graph, spread_tangents, tangents_of, with_marks
+from funcgrad.control.prune import Pruned, prune_scan, prune_while
 from funcgrad.control.scan_reverse import active_operands, halves
 from funcgrad.errors import MissingRule, message
 from funcgrad.ir import Aval, Graph, Literal, Var
@@ -28,10 +29,11 @@ def stacked(aval: Aval, length: int) -> Aval:
 
 
 def inherit_traits(prim: Primitive, graphs: Sequence[Graph]) -> None:
-    """Make a primitive effectful, or a collective, when an equation inside is."""
+    """Make a primitive effectful, or a collective, when an equation inside is; start its memo of pruned forms."""
     inside = [e.prim for g in graphs for e in g.eqns]
     object.__setattr__(prim, "effectful", any(p.effectful for p in inside))
     object.__setattr__(prim, "collective", any(getattr(p, "collective", False) for p in inside))
+    object.__setattr__(prim, "pruned", {})
 
 
 def swap_leading(x: Any) -> Any:
@@ -150,6 +152,10 @@ class Scan(Primitive):
         outs = bind_all(prim, *consts, *init, *[swap_leading(x) if m else x for x, m in zip(seqs, m_seqs, strict=True)])
         ys = [swap_leading(y) if m else y for y, m in zip(outs[k:], m_out[k:], strict=True)]
         return [*outs[:k], *ys], m_out
+
+    def prune(self, used: Sequence[bool]) -> Pruned:
+        """The scan without the results that are not marked."""
+        return prune_scan(self, used)
 
     def lower(self, g: Any, *xs: Any) -> Any:
         consts, carry, seqs = self.parts(xs)
@@ -333,6 +339,10 @@ class While(Primitive):
         alive = replay(cond, [*cond_consts, *init])[0]
         prim = While(new_cond, new_body, 0, n_cond + n_body)
         return bind_all(prim, *consts, alive, *init)[1 : k + 1]
+
+    def prune(self, used: Sequence[bool]) -> Pruned:
+        """The loop without the results that are not marked."""
+        return prune_while(self, used)
 
     def lower(self, g: Any, *xs: Any) -> Any:
         cond_consts, body_consts, carry = self.parts(xs)

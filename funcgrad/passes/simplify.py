@@ -21,7 +21,8 @@ __all__ = ["dead_code", "eliminate", "simplify"]
 def dead_code(graph: Graph) -> Graph:
     """Return the graph without equations whose results nobody reads."""
     eqns = eliminate(graph.eqns, graph.outputs)
-    return graph if len(eqns) == len(graph.eqns) else Graph(graph.inputs, eqns, graph.outputs, graph.name)
+    same = len(eqns) == len(graph.eqns) and all(a is b for a, b in zip(eqns, graph.eqns, strict=True))
+    return graph if same else Graph(graph.inputs, eqns, graph.outputs, graph.name)
 
 
 def eliminate(eqns: Sequence[Equation], outputs: Sequence[Atom], given: Sequence[Var] = ()) -> list[Equation]:
@@ -31,9 +32,22 @@ def eliminate(eqns: Sequence[Equation], outputs: Sequence[Atom], given: Sequence
     kept = []
     for eqn in reversed(eqns):
         if eqn.prim.effectful or any(v in needed for v in eqn.outputs):
+            eqn = _pruned(eqn, needed)
             kept.append(eqn)
             needed.update(a for a in eqn.inputs if isinstance(a, Var) and a not in there)
     return kept[::-1]
+
+
+def _pruned(eqn: Equation, needed: set[Any]) -> Equation:
+    """The equation without the results that nobody reads, where its primitive can do without making them."""
+    prune = getattr(eqn.prim, "prune", None)
+    if prune is None or eqn.prim.effectful:
+        return eqn
+    found = prune(tuple([v in needed for v in eqn.outputs]))
+    if found is None:
+        return eqn
+    prim, inputs, outputs = found
+    return Equation(prim, [eqn.inputs[i] for i in inputs], [eqn.outputs[i] for i in outputs], eqn.site)
 
 
 def simplify(graph: Graph) -> Graph:
