@@ -1,3 +1,40 @@
-"""Composable transformations of pure functions, run by ggml."""
+"""funcgrad: grad, vmap, checkpoint and jit of pure functions, run by ggml on a CPU or on any Vulkan GPU.
+
+>>> import funcgrad as fg
+>>> fg.grad(lambda x: x * x)(3.0)
+Array(6., dtype=float32)
+"""
+
+from funcgrad import errors, flatten_util, lax, losses, nn, numpy, operators, optim, random, tree
+from funcgrad.array import Array, default_device, device_get, device_put
+from funcgrad.numpy.precision import default_matmul_precision
+from funcgrad.runtime.device import devices
+from funcgrad.transforms import (
+    RetraceWarning,
+    ShapeDtypeStruct,
+    checkpoint,
+    checkpoint_name,
+    checkpoint_policies,
+    clear_caches,
+    custom_jvp,
+    custom_vjp,
+    disable_jit,
+    eval_shape,
+    grad,
+    hessian,
+    jacfwd,
+    jacobian,
+    jacrev,
+    jit,
+    jvp,
+    linear_transpose,
+    linearize,
+    make_graph,
+    make_jaxpr,
+    remat,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 
 __version__ = "0.1.0"

@@ -85,6 +85,11 @@ class Array(Value):
         """Free the memory now; using the array afterwards is an error."""
         self._storage = Gone("deleted", "delete() was called on it")
 
+    def adopt(self, other: Array) -> None:
+        """Take the memory of another array of the same type, for an array whose own was given away."""
+        assert self.aval == other.aval and self.is_deleted()
+        self._storage = other._storage
+
     def is_deleted(self) -> bool:
         """Return whether the memory was given away or freed."""
         return type(self._storage) is Gone

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
-from funcgrad import lax, tree, value_and_grad
+from funcgrad import lax, tree
+from funcgrad.transforms import value_and_grad
 from funcgrad.optim.base import (
     Optimizer,
     ScalarOrSchedule,

@@ -1,0 +1,212 @@
+"""make_train_step: forward, backward, clipping, update and checks as one captured step that loses nothing.
+
+The step's state is an explicit tree on the device, updated in place.  Whether the loss and every gradient are finite is found on the
+device before the update is committed: a refused step leaves the state bit for bit as it was.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from funcgrad import dtypes, random, tree
+from funcgrad import numpy as fnp
+from funcgrad.array import Array, as_value, asarray
+from funcgrad.errors import NonFiniteError, message
+from funcgrad.optim.base import Optimizer, apply_updates
+from funcgrad.transforms import jit, value_and_grad
+
+__all__ = ["TrainState", "TrainStep", "make_train_step"]
+
+
+@tree.register_dataclass
+@dataclass(frozen=True)
+class TrainState:
+    """All that a train step carries from one call to the next.
+
+    ``step`` counts updates that were made, ``skipped`` those that were refused, ``micro`` the batches since the last update.
+    ``max_grad_norm`` is a float32 scalar leaf (None without clipping): change it with :meth:`with_max_grad_norm`, without a retrace.
+    """
+
+    params: Any
+    opt_state: Any
+    model_state: Any
+    key: Any
+    max_grad_norm: Any
+    step: Any
+    skipped: Any
+    micro: Any
+    grad_sum: Any
+
+    def with_max_grad_norm(self, limit: float) -> TrainState:
+        """Return the state with another clipping limit, honoured by the next step."""
+        if self.max_grad_norm is None:
+            raise ValueError(message("with_max_grad_norm", "the step was made without max_grad_norm"))
+        return replace(self, max_grad_norm=asarray(_checked_limit(limit), dtypes.float32))
+
+
+class TrainStep(NamedTuple):
+    """``init(params, key=None, model_state=None) -> state`` and ``step(state, batch) -> (state, metrics)``."""
+
+    init: Callable[..., TrainState]
+    step: Callable[..., tuple[TrainState, dict[str, Any]]]
+
+
+def _checked_limit(limit: Any) -> float:
+    value = float(limit)
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(message("make_train_step", "max_grad_norm must be positive and finite", repr(limit)))
+    return value
+
+
+def norm_of(grads: Any) -> tuple[Any, Any]:
+    """Return the norm over all leaves, in float32 without overflow or underflow, and the largest magnitude of each leaf.
+
+    Each leaf is divided by the largest magnitude of all before it is squared.
+    """
+    leaves = [fnp.astype(g, dtypes.float32) for g in tree.leaves(grads)]
+    peaks = fnp.stack([fnp.max(fnp.abs(g), initial=0.0) for g in leaves])
+    top = fnp.max(peaks)
+    scale = fnp.where(fnp.isfinite(top) & (top > 0), top, 1.0)
+    total = fnp.sum(fnp.stack([fnp.sum(fnp.square(g / scale)) for g in leaves]))
+    return scale * fnp.sqrt(total) + (top - top), peaks
+
+
+def make_train_step(
+    loss_fn: Callable[..., Any],
+    optimizer: Optimizer,
+    *,
+    has_aux: bool = False,
+    max_grad_norm: float | None = None,
+    on_nonfinite: Literal["raise", "skip"] = "raise",
+    accumulate: int = 1,
+    device: Any = None,
+) -> TrainStep:
+    """Return ``init`` and ``step`` for a loss and an optimizer; the whole step is captured once by ``jit``.
+
+    ``loss_fn(params, batch)`` returns the mean loss of a batch, any tree; with a key given to ``init`` it is called
+    ``loss_fn(params, batch, key)`` with a new key each step; with a model state (batch statistics, say) given to ``init`` it is called
+    ``loss_fn(params, model_state, batch[, key])`` and returns ``(loss, new_model_state)``.  With ``has_aux`` it returns a further tree,
+    last, which appears as ``metrics["aux"]``.
+
+    ``metrics`` has ``loss`` and ``grad_norm`` (before clipping) of the parameters before the update.  Gradients are
+    multiplied by ``min(1, max_grad_norm / (norm + 1e-6))``.  ``accumulate=k`` averages the gradients of k batches for each update; the
+    optimizer's count advances on updates only, and ``metrics["updated"]`` says whether there was one.
+
+    A loss or gradient that is not finite is found before the update: ``on_nonfinite="raise"`` raises NonFiniteError naming the leaves and
+    leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in ``metrics["skipped"]``.
+
+    >>> from funcgrad import optim
+    >>> ts = make_train_step(lambda w, batch: ((w * batch["x"] - batch["y"]) ** 2).mean(), optim.sgd(0.1))
+    >>> state = ts.init(asarray(0.0))
+    >>> state, metrics = ts.step(state, {"x": asarray([1.0, 2.0]), "y": asarray([2.0, 4.0])})
+    >>> float(metrics["loss"]), float(state.params)
+    (10.0, 1.0)
+    """
+    if on_nonfinite not in ("raise", "skip"):
+        raise ValueError(message("make_train_step", "on_nonfinite must be 'raise' or 'skip'", repr(on_nonfinite)))
+    if accumulate < 1:
+        raise ValueError(message("make_train_step", "accumulate must be at least 1", repr(accumulate)))
+    limit = None if max_grad_norm is None else _checked_limit(max_grad_norm)
+    body = _Step(loss_fn, optimizer, has_aux, accumulate)
+    captured = jit(body, donate_argnums=0, device=device)
+
+    def init(params: Any, key: Any = None, model_state: Any = None) -> TrainState:
+        params = tree.map(lambda x: fnp.array(x), params)
+        zero = tree.map(fnp.zeros_like, params) if accumulate > 1 else None
+        counters = [asarray(0, dtypes.int32) for _ in range(3)]
+        clip = None if limit is None else asarray(limit, dtypes.float32)
+        own_key = None if key is None else fnp.array(key)
+        held = tree.map(lambda x: fnp.array(x), model_state)
+        return TrainState(params, optimizer.init(params), held, own_key, clip, *counters, zero)
+
+    def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
+        new, metrics, peaks = captured(state, batch)
+        if on_nonfinite == "raise" and not bool(metrics["finite"]):
+            _take_back(state, new)
+            raise _refusal(state, metrics, peaks)
+        return new, metrics
+
+    step.captured = captured  # type: ignore[attr-defined]
+    return TrainStep(init, step)
+
+
+def _take_back(old: TrainState, new: TrainState) -> None:
+    """Give the old state the memory of the new one, which holds the same values, bit for bit."""
+    for a, b in zip(tree.leaves(old), tree.leaves(new), strict=True):
+        if isinstance(a, Array) and a.is_deleted():
+            a.adopt(b)
+
+
+def _refusal(state: TrainState, metrics: dict[str, Any], peaks: Any) -> NonFiniteError:
+    """Name the loss and the gradient leaves that are not finite."""
+    bad = [] if math.isfinite(float(metrics["loss"])) else [f"loss = {float(metrics['loss'])}"]
+    for (path, _), peak in zip(tree.leaves_with_path(state.params), peaks.tolist(), strict=True):
+        if not math.isfinite(peak):
+            bad.append(f"gradient of params{tree.keystr(path)}")
+    got = "; ".join(bad[:8]) + (f"; and {len(bad) - 8} more" if len(bad) > 8 else "")
+    way_out = "the state is as it was before this batch; skip the batch, lower the learning rate, or use on_nonfinite='skip'"
+    return NonFiniteError(message(f"train step {int(state.step)}", "loss and gradients must be finite", got, way_out))
+
+
+class _Step:
+    """The function that is captured."""
+
+    def __init__(self, loss_fn: Callable[..., Any], optimizer: Optimizer, has_aux: bool, accumulate: int):
+        self.loss_fn, self.optimizer, self.has_aux, self.accumulate = loss_fn, optimizer, has_aux, accumulate
+        self.__name__ = f"train_step({getattr(loss_fn, '__name__', 'loss')})"
+
+    def loss(self, params: Any, model_state: Any, batch: Any, key: Any) -> tuple[Any, tuple[Any, Any]]:
+        """Call the user's loss in its own convention; return loss, (model state, aux)."""
+        args = [params] + ([] if model_state is None else [model_state]) + [batch] + ([] if key is None else [key])
+        out = self.loss_fn(*args)
+        loss, *more = out if isinstance(out, tuple) else (out,)
+        if len(more) != (model_state is not None) + self.has_aux:
+            expected = "loss" + (", model state" if model_state is not None else "") + (", aux" if self.has_aux else "")
+            raise TypeError(message("make_train_step", f"the loss function must return ({expected})", f"{1 + len(more)} values"))
+        new_state = more.pop(0) if model_state is not None else None
+        return loss, (new_state, more[0] if self.has_aux else None)
+
+    def __call__(self, state: TrainState, batch: Any) -> Any:
+        """One step: the new state, the metrics, the largest magnitude of each gradient leaf."""
+        key, sub = (None, None) if state.key is None else tuple(random.split(state.key))
+        (loss, (model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(state.params, state.model_state, batch, sub)
+        norm, peaks = norm_of(grads)
+        finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(peaks))
+        new, updated = self.update(replace(state, key=key, model_state=model_state), grads, norm)
+        kept = tree.map(lambda a, b: fnp.where(finite, a, b), new, state)
+        refused = fnp.astype(fnp.logical_not(finite), dtypes.int32)
+        kept = replace(kept, skipped=state.skipped + refused)
+        metrics = {"loss": loss, "grad_norm": norm, "finite": finite, "skipped": kept.skipped}
+        if self.accumulate > 1:
+            metrics["updated"] = updated & finite
+        if self.has_aux:
+            metrics["aux"] = aux
+        return kept, metrics, peaks
+
+    def update(self, state: TrainState, grads: Any, norm: Any) -> tuple[TrainState, Any]:
+        """Clip, then update, or only add up the gradients until there are enough."""
+        if self.accumulate == 1:
+            return self._apply(state, self._clip(state, grads, norm)), None
+        total = tree.map(lambda s, g: s + g / float(self.accumulate), state.grad_sum, grads)
+        full = fnp.equal(state.micro + 1, self.accumulate)
+        after = self._apply(state, self._clip(state, total, norm_of(total)[0]))
+        params, opt_state = tree.map(
+            lambda a, b: fnp.where(full, a, b), (after.params, after.opt_state), (state.params, state.opt_state)
+        )
+        zeroed = tree.map(lambda t: fnp.where(full, 0.0, t), total)
+        micro = fnp.where(full, 0, state.micro + 1)
+        done = fnp.where(full, state.step + 1, state.step)
+        return replace(state, params=params, opt_state=opt_state, grad_sum=zeroed, micro=micro, step=done), full
+
+    def _clip(self, state: TrainState, grads: Any, norm: Any) -> Any:
+        if state.max_grad_norm is None:
+            return grads
+        factor = fnp.minimum(1.0, state.max_grad_norm / (norm + 1e-6))
+        return tree.map(lambda g: g * fnp.astype(factor, g.dtype), grads)
+
+    def _apply(self, state: TrainState, grads: Any) -> TrainState:
+        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+        return replace(state, params=apply_updates(state.params, updates), opt_state=opt_state, step=state.step + 1)
