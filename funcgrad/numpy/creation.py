@@ -1,0 +1,485 @@
+"""New arrays: constants, ranges, grids, matrices, and arrays from host data."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.array import SCALARS
+from funcgrad.array import asarray as _asarray
+from funcgrad.errors import ShapeError, message
+from funcgrad.ir import Literal
+from funcgrad.numpy.promotion import (
+    array_of,
+    as_int,
+    broadcast_args,
+    cast,
+    default_float,
+    dense,
+    expand_to,
+    floating,
+    numbers,
+    operand,
+    result_dtype,
+    shape_tuple,
+    stack_nested,
+)
+from funcgrad.primitive import apply
+from funcgrad.prims import layout, logic, pointwise
+from funcgrad.trace import Value
+
+
+# -- from data ---------------------------------------------------------------------------------------------------
+def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
+    """Return an array for numbers, nested lists, numpy arrays, and what has ``__array__`` or ``__dlpack__``.
+
+    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  ``order`` is accepted for
+    numpy's sake; arrays are row-major.
+
+    >>> fnp.asarray([[1, 2], [3, 4]])
+    Array([[1, 2],
+           [3, 4]], dtype=int32)
+    """
+    if isinstance(a, (list, tuple)) and _has_value(a):
+        out = stack_nested("asarray", a)
+        return out if dtype is None else cast(out, result_dtype(dtype, None))
+    if isinstance(a, Literal):
+        a = dense(a)
+    if copy is False and not isinstance(a, Value):
+        raise ValueError(message("asarray", "host data is always copied to the device", "copy=False", "leave copy out"))
+    out = _asarray(a, dtype, device=device)
+    return apply("copy", out) if copy and out is a else out
+
+
+def _has_value(x: Any) -> bool:
+    if isinstance(x, (list, tuple)):
+        return any(_has_value(v) for v in x)
+    return isinstance(x, (Value, Literal))
+
+
+def array(
+    object: Any, dtype: Any = None, copy: bool = True, order: str | None = "K", ndmin: int = 0, *, device: Any = None
+) -> Any:
+    """Return a new array for array-like data, with at least ``ndmin`` axes.
+
+    >>> fnp.array([1.0, 2.0], ndmin=2)
+    Array([[1., 2.]], dtype=float32)
+    """
+    out = asarray(object, dtype, copy=True if copy and isinstance(object, Value) else None, device=device)
+    lead = ndmin - out.aval.ndim
+    return layout.reshape(out, (*(1,) * lead, *out.aval.shape)) if lead > 0 else out
+
+
+def copy(a: Any, order: str | None = None) -> Any:
+    """Return the array in memory of its own.
+
+    >>> fnp.copy(fnp.asarray([1, 2]))
+    Array([1, 2], dtype=int32)
+    """
+    return apply("copy", array_of("copy", a))
+
+
+def frombuffer(buffer: Any, dtype: Any = float, count: int = -1, offset: int = 0) -> Any:
+    """Return an array of the numbers in a bytes-like object.
+
+    >>> fnp.frombuffer(b"\\x01\\x02", dtype="uint8")
+    Array([1, 2], dtype=int32)
+    """
+    wire = np.float32 if dtype is float else np.int32 if dtype is int else dtype
+    return asarray(np.frombuffer(buffer, wire, count, offset))
+
+
+def fromiter(iterable: Any, dtype: Any = float, count: int = -1) -> Any:
+    """Return an array of the numbers that an iterable yields.
+
+    >>> fnp.fromiter(range(3), dtype=int)
+    Array([0, 1, 2], dtype=int32)
+    """
+    return asarray(np.fromiter(iterable, np.float64 if dtype is float else np.dtype(dtype), count), dtype)
+
+
+def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
+    """Return an array with the data of an object of another library that speaks DLPack.
+
+    >>> fnp.from_dlpack(np.arange(3, dtype=np.float32))
+    Array([0., 1., 2.], dtype=float32)
+    """
+    host = x if isinstance(x, (Value, np.ndarray)) else np.from_dlpack(x)
+    return asarray(host, copy=copy, device=device)
+
+
+# -- constants ---------------------------------------------------------------------------------------------------
+def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an array filled with a value that may be traced or an array that broadcasts.
+
+    >>> fnp.full((2, 2), 7)
+    Array([[7, 7],
+           [7, 7]], dtype=int32)
+    """
+    target = shape_tuple("full", shape)
+    value = operand("full", fill_value)
+    if dtype is None and isinstance(fill_value, float):
+        dtype = default_float()
+    value = cast(value, result_dtype(dtype, value.aval.dtype))
+    return _placed(_filled(value, target), device)
+
+
+def _filled(value: Any, shape: tuple[int, ...]) -> Any:
+    if not value.aval.shape:
+        return layout.broadcast(value, shape, ()) if shape else dense(value)
+    return expand_to(broadcast_args("full", value, layout.broadcast(Literal(0, value.aval.dtype), shape, ()))[0], shape)
+
+
+def _placed(x: Any, device: Any) -> Any:
+    return x if device is None else _asarray(x, device=device)
+
+
+def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an array of zeros.
+
+    >>> fnp.zeros(3)
+    Array([0., 0., 0.], dtype=float32)
+    """
+    return _placed(_filled(Literal(0, result_dtype(dtype, default_float())), shape_tuple("zeros", shape)), device)
+
+
+def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an array of ones.
+
+    >>> fnp.ones((1, 2), dtype=int)
+    Array([[1, 1]], dtype=int32)
+    """
+    return _placed(_filled(Literal(1, result_dtype(dtype, default_float())), shape_tuple("ones", shape)), device)
+
+
+def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an array to be written later: of zeros, because arrays are immutable.
+
+    >>> fnp.empty(2)
+    Array([0., 0.], dtype=float32)
+    """
+    return zeros(shape, dtype, device=device)
+
+
+def _like(name: str, a: Any, shape: Any, dtype: Any) -> tuple[tuple[int, ...], Any]:
+    x = a if hasattr(a, "shape") and hasattr(a, "dtype") else array_of(name, a)
+    kind = x.aval.dtype if isinstance(x, Value) else dtypes.as_dtype(x.dtype)
+    return shape_tuple(name, x.shape if shape is None else shape), result_dtype(dtype, kind)
+
+
+def zeros_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """Return zeros with the shape and dtype of an array (or anything with ``shape`` and ``dtype``).
+
+    >>> fnp.zeros_like(fnp.asarray([1, 2]))
+    Array([0, 0], dtype=int32)
+    """
+    return full_like(a, 0, dtype, shape, device=device)
+
+
+def ones_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """Return ones with the shape and dtype of an array.
+
+    >>> fnp.ones_like(fnp.asarray([1, 2]))
+    Array([1, 1], dtype=int32)
+    """
+    return full_like(a, 1, dtype, shape, device=device)
+
+
+def empty_like(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """Return zeros with the shape and dtype of an array.
+
+    >>> fnp.empty_like(fnp.asarray([1, 2]))
+    Array([0, 0], dtype=int32)
+    """
+    return full_like(a, 0, dtype, shape, device=device)
+
+
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None) -> Any:
+    """Return an array with the shape and dtype of another, filled with a value.
+
+    >>> fnp.full_like(fnp.asarray([1.0, 2.0]), 7)
+    Array([7., 7.], dtype=float32)
+    """
+    target, kind = _like("full_like", a, shape, dtype)
+    value = fill_value if isinstance(fill_value, (Value, Literal)) or not isinstance(fill_value, SCALARS) else None
+    value = Literal(fill_value, kind) if value is None else cast(operand("full_like", value), kind)
+    return _placed(_filled(value, target), device)
+
+
+# -- ranges ------------------------------------------------------------------------------------------------------
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return start, start + step, ... below stop; the bounds must be known when tracing.
+
+    >>> fnp.arange(2, 8, 3)
+    Array([2, 5], dtype=int32)
+    """
+    given = [_known("arange", v) for v in (start, stop, step) if v is not None]
+    if stop is None:
+        low, high = type(given[0])(0), given[0]
+    else:
+        low, high = given[0], given[1]
+    by = _known("arange", step) if step is not None else 1
+    if by == 0:
+        raise ValueError(message("arange", "the step must not be 0"))
+    whole = all(isinstance(v, int) for v in (low, high, by))
+    kind = result_dtype(dtype, dtypes.int32 if whole else default_float())
+    n = max(0, -((low - high) // by)) if whole else max(0, math.ceil((high - low) / by))
+    if whole and kind != dtypes.bool_ and (not dtypes.is_int(kind) or n == 0 or _fits(low, low + (n - 1) * by, kind)):
+        return _placed(_whole_range(int(n), low, by, kind), device)
+    return asarray(np.arange(n, dtype=np.float64) * by + low, kind, device=device)
+
+
+def _known(name: str, x: Any) -> Any:
+    """A Python number for a bound."""
+    if isinstance(x, (bool, int, np.integer)):
+        return int(x)
+    if isinstance(x, (float, np.floating)):
+        return float(x)
+    if isinstance(x, (Value, np.ndarray)):
+        return operator.index(x) if dtypes.is_int(dtypes.as_dtype(x.dtype)) else float(x)  # type: ignore[arg-type]
+    raise TypeError(message(name, "numbers are required", type(x).__name__))
+
+
+def _fits(first: int, last: int, dtype: Any) -> bool:
+    info = np.iinfo(dtype)
+    if all(info.min <= v <= info.max for v in (first, last)):
+        return True
+    raise OverflowError(message("arange", f"the values must fit {dtypes.NAMES[dtype]}", f"{first} to {last}"))
+
+
+def _whole_range(n: int, low: int, by: int, dtype: Any) -> Any:
+    half = dtype in dtypes.HALVES
+    out = layout.iota((n,), 0, dtypes.float32 if half else dtype)
+    if by != 1:
+        out = pointwise.mul(out, by)
+    if low:
+        out = pointwise.add(out, low)
+    return pointwise.convert(out, dtype)
+
+
+def linspace(
+    start: Any,
+    stop: Any,
+    num: int = 50,
+    endpoint: bool = True,
+    retstep: bool = False,
+    dtype: Any = None,
+    axis: int = 0,
+    *,
+    device: Any = None,
+) -> Any:
+    """Return ``num`` values from start to stop, equally spaced; start and stop may be arrays or traced.
+
+    >>> fnp.linspace(0, 1, 5)
+    Array([0.  , 0.25, 0.5 , 0.75, 1.  ], dtype=float32)
+    """
+    n = as_int("linspace", num, "num")
+    if n < 0:
+        raise ValueError(message("linspace", "num must not be negative", str(n)))
+    gaps = n - 1 if endpoint else n
+    a, b = floating("linspace", start, stop)
+    plain = isinstance(a, Literal) and isinstance(b, Literal)
+    kind = result_dtype(dtype, default_float() if plain else a.aval.dtype)
+    if plain:
+        row, step = np.linspace(float(start), float(stop), n, endpoint, True)
+        whole = np.floor(row) if dtypes.is_int(kind) else row
+        out = asarray(whole, kind, device=device)
+        return (out, asarray(step, default_float())) if retstep else out
+    a, b = [dense(v) for v in (a, b)]
+    shape = layout_shape(a, b)
+    a, b = expand_to(a, shape), expand_to(b, shape)
+    at = axis % (len(shape) + 1)
+    full_shape = (*shape[:at], n, *shape[at:])
+    dims = tuple([d for d in range(len(full_shape)) if d != at])
+    t = pointwise.div(layout.iota(full_shape, at, a.aval.dtype), float(max(gaps, 1)))
+    lo, hi = layout.broadcast(a, full_shape, dims), layout.broadcast(b, full_shape, dims)
+    # Both ends are exact: lo * (1 - t) + hi * t.
+    out = pointwise.add(pointwise.mul(lo, pointwise.sub(1.0, t)), pointwise.mul(hi, t))
+    out = pointwise.convert(apply("floor", out) if dtypes.is_int(kind) else out, kind)
+    return (out, pointwise.div(pointwise.sub(b, a), float(max(gaps, 1)))) if retstep else out
+
+
+def layout_shape(*xs: Any) -> tuple[int, ...]:
+    """The common shape of operands."""
+    return np.broadcast_shapes(*[x.aval.shape for x in xs])
+
+
+def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0) -> Any:
+    """Return ``num`` values from base**start to base**stop, equally spaced on a logarithmic scale.
+
+    >>> fnp.logspace(0, 2, 3)
+    Array([  1.,  10., 100.], dtype=float32)
+    """
+    if all(isinstance(v, SCALARS) for v in (start, stop, base)):
+        return asarray(np.logspace(start, stop, num, endpoint, base), result_dtype(dtype, default_float()))
+    exponents = linspace(start, stop, num, endpoint, axis=axis)
+    b, e = broadcast_args("logspace", *floating("logspace", base, exponents))
+    out = pointwise.pow(b, e)
+    return pointwise.convert(out, result_dtype(dtype, out.aval.dtype))
+
+
+def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype: Any = None, axis: int = 0) -> Any:
+    """Return ``num`` values from start to stop in geometric progression; both must have the same sign.
+
+    >>> fnp.geomspace(1, 8, 4)
+    Array([1., 2., 4., 8.], dtype=float32)
+    """
+    if all(isinstance(v, SCALARS) for v in (start, stop)):
+        return asarray(np.geomspace(start, stop, num, endpoint), result_dtype(dtype, default_float()))
+    a, b = [dense(v) for v in floating("geomspace", start, stop)]
+    sign = apply("sign", a)
+    logs = linspace(apply("log", pointwise.abs(a)), apply("log", pointwise.abs(b)), num, endpoint, axis=axis)
+    shape = sign.aval.shape
+    at = axis % (len(shape) + 1)
+    out = apply("exp", logs)
+    sign = layout.reshape(sign, (*shape[:at], 1, *shape[at:]))
+    out = pointwise.mul(out, expand_to(sign, out.aval.shape))
+    return pointwise.convert(out, result_dtype(dtype, out.aval.dtype))
+
+
+# -- matrices ----------------------------------------------------------------------------------------------------
+def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
+    """Return an N by M matrix with ones on diagonal k.
+
+    >>> fnp.eye(2, 3, 1)
+    Array([[0., 1., 0.],
+           [0., 0., 1.]], dtype=float32)
+    """
+    shape = shape_tuple("eye", (N, N if M is None else M))
+    on = logic.compare("eq", *_row_and_column(shape, k))
+    return _placed(pointwise.convert(on, result_dtype(dtype, default_float())), device)
+
+
+def _row_and_column(shape: tuple[int, ...], k: int) -> tuple[Any, Any]:
+    """The row index plus k and the column index at every place of the last two axes."""
+    n = len(shape)
+    row = layout.iota(shape, n - 2, dtypes.int32)
+    return (pointwise.add(row, k) if k else row), layout.iota(shape, n - 1, dtypes.int32)
+
+
+def identity(n: int, dtype: Any = None) -> Any:
+    """Return the n by n identity matrix.
+
+    >>> fnp.identity(2)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
+    """
+    return eye(n, dtype=dtype)
+
+
+def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
+    """Return an N by M matrix with ones on and below diagonal k.
+
+    >>> fnp.tri(2, 3)
+    Array([[1., 0., 0.],
+           [1., 1., 0.]], dtype=float32)
+    """
+    shape = shape_tuple("tri", (N, N if M is None else M))
+    return pointwise.convert(logic.compare("ge", *_row_and_column(shape, k)), result_dtype(dtype, default_float()))
+
+
+def _triangle(name: str, m: Any, comparison: str, k: int) -> Any:
+    x = array_of(name, m)
+    if x.aval.ndim < 2:
+        raise ShapeError(message(name, "at least two axes are required", str(x.aval), "use tri, or reshape"))
+    keep = logic.compare(comparison, *_row_and_column(x.aval.shape[-2:], k))
+    return pointwise.select(expand_to(keep, x.aval.shape), x, Literal(0, x.aval.dtype))
+
+
+def tril(m: Any, k: int = 0) -> Any:
+    """Return the lower triangles of matrices on the last two axes: 0 above diagonal k.
+
+    >>> fnp.tril(fnp.ones((2, 2)))
+    Array([[1., 0.],
+           [1., 1.]], dtype=float32)
+    """
+    return _triangle("tril", m, "ge", k)
+
+
+def triu(m: Any, k: int = 0) -> Any:
+    """Return the upper triangles of matrices on the last two axes: 0 below diagonal k.
+
+    >>> fnp.triu(fnp.ones((2, 2)))
+    Array([[1., 1.],
+           [0., 1.]], dtype=float32)
+    """
+    return _triangle("triu", m, "le", k)
+
+
+# -- grids -------------------------------------------------------------------------------------------------------
+def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
+    """Return coordinate arrays for coordinate vectors; "xy" has the second coordinate along the first axis.
+
+    >>> x, y = fnp.meshgrid(fnp.arange(2), fnp.arange(3))
+    >>> x.shape, y[2, 0]
+    ((3, 2), Array(2, dtype=int32))
+    """
+    if indexing not in ("xy", "ij"):
+        raise ValueError(message("meshgrid", 'indexing must be "xy" or "ij"', repr(indexing)))
+    xs = [array_of("meshgrid", x) for x in xi]
+    if any(x.aval.ndim > 1 for x in xs):
+        raise ShapeError(message("meshgrid", "vectors are required", ", ".join(str(x.aval) for x in xs)))
+    order = list(range(len(xs)))
+    if indexing == "xy" and len(xs) >= 2:
+        order[0], order[1] = 1, 0
+    sizes = [xs[i].aval.size for i in order]
+    out = []
+    for i, x in enumerate(xs):
+        at = order.index(i)
+        if sparse:
+            out.append(layout.reshape(x, [n if d == at else 1 for d, n in enumerate(sizes)]))
+        else:
+            out.append(layout.broadcast(layout.reshape(x, (x.aval.size,)), sizes, (at,)))
+    return out
+
+
+def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
+    """Return the index along each axis of a grid, stacked (or a tuple of small arrays when ``sparse``).
+
+    >>> fnp.indices((2, 2))[1]
+    Array([[0, 1],
+           [0, 1]], dtype=int32)
+    """
+    shape = shape_tuple("indices", dimensions)
+    kind = result_dtype(dtype, dtypes.int32)
+    if sparse:
+        rows = [[n if d == i else 1 for d in range(len(shape))] for i, n in enumerate(shape)]
+        return tuple([layout.iota(row, i, kind) for i, row in enumerate(rows)])
+    if not shape:
+        return zeros((0,), kind)
+    return layout.concatenate([layout.iota((1, *shape), d + 1, kind) for d in range(len(shape))], 0)
+
+
+def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
+    """Return ``function`` called with the index arrays of a grid (float by default, as in numpy).
+
+    >>> fnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
+    Array([[0, 1],
+           [1, 2]], dtype=int32)
+    """
+    dims = shape_tuple("fromfunction", shape)
+    kind = result_dtype(dtype, default_float())
+    return function(*[layout.iota(dims, d, kind) for d in range(len(dims))], **kwargs)
+
+
+def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
+    """Return the powers of a vector as columns, the highest first unless ``increasing``.
+
+    >>> fnp.vander(fnp.asarray([2, 3]), 3)
+    Array([[4, 2, 1],
+           [9, 3, 1]], dtype=int32)
+    """
+    (v,) = numbers("vander", x)
+    if v.aval.ndim != 1:
+        raise ShapeError(message("vander", "a vector is required", str(v.aval)))
+    n = v.aval.size if N is None else as_int("vander", N, "N")
+    powers: Sequence[int] = range(n) if increasing else range(n - 1, -1, -1)
+    columns = [pointwise.integer_pow(v, p) if p != 1 else v for p in powers]
+    if not columns:
+        return zeros((v.aval.size, 0), v.aval.dtype)
+    return layout.concatenate([layout.reshape(c, (v.aval.size, 1)) for c in columns], 1)

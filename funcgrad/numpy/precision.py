@@ -1,0 +1,46 @@
+"""How exactly matrix products are computed: float32-accurate by default, cheaper when asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from funcgrad.errors import message
+
+_default: ContextVar[str | None] = ContextVar("matmul_precision", default=None)
+# JAX's names that promise less than float32 get float32 here: cheaper products are asked for by the number format.
+_KNOWN: dict[Any, str | None] = {None: None, "float32": None, "highest": None, "high": None, "default": None}
+_KNOWN |= {"tensorfloat32": "tensorfloat32", "float16": "float16"}
+
+
+def _checked(name: str, precision: Any) -> str | None:
+    key = str(precision).lower() if precision is not None else None
+    if key not in _KNOWN:
+        way_out = 'use "float32", "tensorfloat32" or "float16"'
+        raise ValueError(message(name, "the precision must be known", repr(precision), way_out))
+    return _KNOWN[key]
+
+
+def resolve_precision(name: str, precision: Any) -> str | None:
+    """Return the precision of a product: the argument's (a pair names one for each operand), else the context's."""
+    if isinstance(precision, tuple):
+        found = {_checked(name, p) for p in precision} - {None}
+        return found.pop() if found else None
+    return _default.get() if precision is None else _checked(name, precision)
+
+
+@contextmanager
+def default_matmul_precision(precision: str | None) -> Iterator[None]:
+    """Make matrix products inside use "float32" (exact to rounding), "tensorfloat32" or "float16" operands.
+
+    >>> with fg.default_matmul_precision("float32"):
+    ...     fnp.dot(fnp.ones(2), fnp.ones(2))
+    Array(2., dtype=float32)
+    """
+    token = _default.set(_checked("default_matmul_precision", precision))
+    try:
+        yield
+    finally:
+        _default.reset(token)
