@@ -58,9 +58,9 @@ test-peers: venv $(VENV)/.peers
 bench: venv $(VENV)/.peers
 	$(PY) -m benchmarks
 
-# ggml's own tests: is a backend wrong, or our use of it?
+# ggml's own tests: is a backend wrong, or our use of it?  make test-ggml OPS="MUL_MAT SOFT_MAX" chooses operations.
 test-ggml: venv
-	$(PY) build_ffi.py test-ggml
+	$(PY) build_ffi.py test-ggml $(OPS)
 
 wheel: venv
 	@$(PIP) build >> $(LOG) 2>&1 || $(call NO_NETWORK,build)
