@@ -13,13 +13,16 @@
 
 #define FGM static inline __attribute__((always_inline))
 
-/* a * b + c. Without an instruction for it: exact product in double, so nearly the same result. */
+/* a * b + c. Without an instruction for it fgm_fma has an exact product in double, so nearly the same result; fgm_mad is
+ * for the inner terms of polynomials, where two roundings are as good as one. */
 #if defined(__FMA__) || defined(__aarch64__)
 FGM float fgm_fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 FGM double fgm_dfma(double a, double b, double c) { return __builtin_fma(a, b, c); }
+FGM float fgm_mad(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 FGM float fgm_fma(float a, float b, float c) { return (float)((double)a * (double)b + (double)c); }
 FGM double fgm_dfma(double a, double b, double c) { return a * b + c; }
+FGM float fgm_mad(float a, float b, float c) { return a * b + c; }
 #endif
 
 FGM uint64_t fgm_dbits(double x) {
@@ -72,10 +75,10 @@ FGM float fgm_ceil(float x) {
 /* e^r - 1 - r over r^2 for |r| <= ln(2)/2; error of e^r 3.4e-9. */
 FGM float fgm_exp_tail(float r) {
     float q = 0x1.6a6c6cp-10f;
-    q = fgm_fma(q, r, 0x1.123852p-7f);
-    q = fgm_fma(q, r, 0x1.55589ap-5f);
-    q = fgm_fma(q, r, 0x1.555494p-3f);
-    return fgm_fma(q, r, 0x1.fffffcp-2f);
+    q = fgm_mad(q, r, 0x1.123852p-7f);
+    q = fgm_mad(q, r, 0x1.55589ap-5f);
+    q = fgm_mad(q, r, 0x1.555494p-3f);
+    return fgm_mad(q, r, 0x1.fffffcp-2f);
 }
 
 /* p * 2^n, n the low bits of t (a number plus FGM_MAGIC), -170 < n <= 128: scaled in two steps, so that the first is
@@ -100,22 +103,22 @@ FGM float fgm_exp2(float x) {
     x = x > 129.0f ? 129.0f : x;
     x = x < -151.0f ? -151.0f : x;
     float t = x + FGM_MAGIC, r = x - (t - FGM_MAGIC), q = 0x1.470b48p-13f;
-    q = fgm_fma(q, r, 0x1.5f7274p-10f);
-    q = fgm_fma(q, r, 0x1.3b270ep-7f);
-    q = fgm_fma(q, r, 0x1.c6ae72p-5f);
-    q = fgm_fma(q, r, 0x1.ebfbe2p-3f);
-    q = fgm_fma(q, r, 0x1.62e432p-1f);
+    q = fgm_mad(q, r, 0x1.5f7274p-10f);
+    q = fgm_mad(q, r, 0x1.3b270ep-7f);
+    q = fgm_mad(q, r, 0x1.c6ae72p-5f);
+    q = fgm_mad(q, r, 0x1.ebfbe2p-3f);
+    q = fgm_mad(q, r, 0x1.62e432p-1f);
     return fgm_scale(fgm_fma(q, r, 1.0f), t, x > 0.0f);
 }
 
 /* e^r - 1 for |r| <= ln(2)/2, relative error 2e-9. */
 FGM float fgm_expm1_core(float r) {
     float q = 0x1.9d9c9cp-13f;
-    q = fgm_fma(q, r, 0x1.6d2854p-10f);
-    q = fgm_fma(q, r, 0x1.111316p-7f);
-    q = fgm_fma(q, r, 0x1.5554f4p-5f);
-    q = fgm_fma(q, r, 0x1.555554p-3f);
-    q = fgm_fma(q, r, 0.5f);
+    q = fgm_mad(q, r, 0x1.6d2854p-10f);
+    q = fgm_mad(q, r, 0x1.111316p-7f);
+    q = fgm_mad(q, r, 0x1.5554f4p-5f);
+    q = fgm_mad(q, r, 0x1.555554p-3f);
+    q = fgm_mad(q, r, 0.5f);
     return fgm_fma(r * r, q, r);
 }
 
@@ -149,10 +152,10 @@ FGM float fgm_tanh(float x) {
     r = fgm_fma(n, 0x1.05c61p-29f, r);
     float s = fg_float((fg_bits(t) << 23) + (127u << 23));
     float p = fgm_fma(r * r, fgm_exp_tail(r), r), e = fgm_fma(s, p, s);
-    q = fgm_fma(q, z, 0x1.553780p-6f);
-    q = fgm_fma(q, z, -0x1.b8ae2cp-5f);
-    q = fgm_fma(q, z, 0x1.110a6ap-3f);
-    q = fgm_fma(q, z, -0x1.555542p-2f);
+    q = fgm_mad(q, z, 0x1.553780p-6f);
+    q = fgm_mad(q, z, -0x1.b8ae2cp-5f);
+    q = fgm_mad(q, z, 0x1.110a6ap-3f);
+    q = fgm_mad(q, z, -0x1.555542p-2f);
     float small = fgm_fma(a * z, q, a), big = 1.0f - 2.0f / (e + 1.0f);
     return fgm_copysign(a < 0.6f ? small : big, x);
 }
@@ -162,14 +165,14 @@ FGM float fgm_tanh(float x) {
 /* log(1 + f) - f for sqrt(1/2) - 1 <= f <= sqrt(2) - 1: -f^2/2 + f^3 R(f), relative error of the logarithm 1.9e-9. */
 FGM float fgm_log_tail(float f) {
     float q = 0x1.1c063ep-4f, f2 = f * f;
-    q = fgm_fma(q, f, -0x1.e53286p-4f);
-    q = fgm_fma(q, f, 0x1.e6feb6p-4f);
-    q = fgm_fma(q, f, -0x1.fafd9ep-4f);
-    q = fgm_fma(q, f, 0x1.232a5p-3f);
-    q = fgm_fma(q, f, -0x1.556408p-3f);
-    q = fgm_fma(q, f, 0x1.99a514p-3f);
-    q = fgm_fma(q, f, -0x1.ffffeap-3f);
-    q = fgm_fma(q, f, 0x1.555548p-2f);
+    q = fgm_mad(q, f, -0x1.e53286p-4f);
+    q = fgm_mad(q, f, 0x1.e6feb6p-4f);
+    q = fgm_mad(q, f, -0x1.fafd9ep-4f);
+    q = fgm_mad(q, f, 0x1.232a5p-3f);
+    q = fgm_mad(q, f, -0x1.556408p-3f);
+    q = fgm_mad(q, f, 0x1.99a514p-3f);
+    q = fgm_mad(q, f, -0x1.ffffeap-3f);
+    q = fgm_mad(q, f, 0x1.555548p-2f);
     return fgm_fma(q * f, f2, -0.5f * f2);
 }
 
@@ -345,13 +348,13 @@ static inline double fgm_reduce_huge(float x, uint32_t *quadrant) {
 /* sin (shift 0) or cos (shift 1) from the reduced argument: both polynomials, then the one that the quadrant asks for. */
 FGM float fgm_sin_cos(float r, uint32_t quadrant) {
     float z = r * r, s = 0x1.7e605p-19f, c = -0x1.443e18p-22f;
-    s = fgm_fma(s, z, -0x1.a061e6p-13f);
-    s = fgm_fma(s, z, 0x1.11117cp-7f);
-    s = fgm_fma(s, z, -0x1.555556p-3f);
+    s = fgm_mad(s, z, -0x1.a061e6p-13f);
+    s = fgm_mad(s, z, 0x1.11117cp-7f);
+    s = fgm_mad(s, z, -0x1.555556p-3f);
     s = fgm_fma(r * z, s, r);
-    c = fgm_fma(c, z, 0x1.a0acaap-16f);
-    c = fgm_fma(c, z, -0x1.6c179ap-10f);
-    c = fgm_fma(c, z, 0x1.555556p-5f);
+    c = fgm_mad(c, z, 0x1.a0acaap-16f);
+    c = fgm_mad(c, z, -0x1.6c179ap-10f);
+    c = fgm_mad(c, z, 0x1.555556p-5f);
     c = fgm_fma(c * z, z, fgm_fma(z, -0.5f, 1.0f));
     return fg_float(fg_bits(quadrant & 1u ? c : s) ^ ((quadrant & 2u) << 30));
 }
@@ -460,20 +463,20 @@ FGM float fgm_atanh(float x) {
 /* |x| <= 1: x (1 + P(x^2)); beyond: 1 - e^(x Q(x)), the exponent fitted to log erfc x up to 4. */
 FGM float fgm_erf(float x) {
     float a = fgm_abs(x), z = a * a, p = 0x1.4771fcp-14f, q = 0x1.4299dep-18f;
-    p = fgm_fma(p, z, -0x1.a3515ep-11f);
-    p = fgm_fma(p, z, 0x1.53f224p-8f);
-    p = fgm_fma(p, z, -0x1.b7f71ap-6f);
-    p = fgm_fma(p, z, 0x1.ce2ce6p-4f);
-    p = fgm_fma(p, z, -0x1.81273ep-2f);
-    p = fgm_fma(p, z, 0x1.06eba8p-3f);
+    p = fgm_mad(p, z, -0x1.a3515ep-11f);
+    p = fgm_mad(p, z, 0x1.53f224p-8f);
+    p = fgm_mad(p, z, -0x1.b7f71ap-6f);
+    p = fgm_mad(p, z, 0x1.ce2ce6p-4f);
+    p = fgm_mad(p, z, -0x1.81273ep-2f);
+    p = fgm_mad(p, z, 0x1.06eba8p-3f);
     float small = fgm_fma(a, p, a), b = a > 4.0f ? 4.0f : a;
-    q = fgm_fma(q, b, -0x1.2ebc84p-14f);
-    q = fgm_fma(q, b, 0x1.52a106p-11f);
-    q = fgm_fma(q, b, -0x1.2b92b8p-8f);
-    q = fgm_fma(q, b, 0x1.9ef182p-6f);
-    q = fgm_fma(q, b, -0x1.b978f6p-4f);
-    q = fgm_fma(q, b, -0x1.44c5f2p-1f);
-    q = fgm_fma(q, b, -0x1.20fb54p+0f) * b;
+    q = fgm_mad(q, b, -0x1.2ebc84p-14f);
+    q = fgm_mad(q, b, 0x1.52a106p-11f);
+    q = fgm_mad(q, b, -0x1.2b92b8p-8f);
+    q = fgm_mad(q, b, 0x1.9ef182p-6f);
+    q = fgm_mad(q, b, -0x1.b978f6p-4f);
+    q = fgm_mad(q, b, -0x1.44c5f2p-1f);
+    q = fgm_mad(q, b, -0x1.20fb54p+0f) * b;
     float t = fgm_fma(q, 0x1.715476p+0f, FGM_MAGIC), n = t - FGM_MAGIC;
     float r = fgm_fma(n, 0x1.05c61p-29f, fgm_fma(n, -0x1.62e43p-1f, q));
     float e = fgm_fma(r * r, fgm_exp_tail(r), r) + 1.0f;
