@@ -6,7 +6,7 @@ Array(6., dtype=float32)
 """
 
 from funcgrad import errors, flatten_util, lax, losses, nn, numpy, operators, optim, random, tree
-from funcgrad.array import Array, default_device, device_get, device_put
+from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
 from funcgrad.transforms import (

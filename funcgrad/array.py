@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad import dtypes
+from funcgrad import dtypes, tree
 from funcgrad.errors import (
     DeviceError,
     DonationError,
@@ -29,7 +29,7 @@ from funcgrad.prims.pointwise import Convert
 from funcgrad.runtime import device as _device
 from funcgrad.trace import Tracer, Value, bind, set_evaluator
 
-__all__ = ["Array", "as_value", "asarray", "default_device", "device_get", "device_put", "is_array"]
+__all__ = ["Array", "as_value", "asarray", "block_until_ready", "default_device", "device_get", "device_put", "is_array"]
 
 SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
 
@@ -273,6 +273,18 @@ def device_put(x: Any, device: Any = None) -> Any:
 def device_get(x: Any) -> np.ndarray[Any, Any]:
     """Return a leaf's values as a numpy array of the caller's own."""
     return np.array(x)
+
+
+def block_until_ready(x: Any) -> Any:
+    """Wait until every array of a tree is computed; return the tree.
+
+    >>> block_until_ready({"a": asarray(1.0)})
+    {'a': Array(1., dtype=float32)}
+    """
+    for leaf in tree.leaves(x):
+        if isinstance(leaf, Array):
+            leaf.block_until_ready()
+    return x
 
 
 def common_device(xs: Sequence[Any]) -> Any:
