@@ -1,4 +1,4 @@
-"""The planner: no two living buffers share memory, donated arguments are written only after their last read, sizes are exact.
+"""The planner: living buffers share no memory, donated arguments are written after their last read, sizes are exact.
 
 Plans are checked by running them: every buffer's bytes in a simulated memory carry the name of what was last written
 there.

@@ -30,6 +30,7 @@ class Emitter(Contractions, Indexing, Control):
     def __init__(self, prepare: Callable[[Graph], Graph] | None = None) -> None:
         super().__init__()
         self.prepare = prepare
+        self._programs: dict[Any, Any] = {}  # assembled programs of single equations
 
     def lower(self, graph: Graph, donate: frozenset[int] = frozenset(), pairs: dict[int, int] | None = None) -> Plan:
         """Lower a whole graph and plan its memory.
@@ -110,14 +111,24 @@ class Emitter(Contractions, Indexing, Control):
     # -- pointwise -----------------------------------------------------------------------------------------------
     def pointwise(self, prim: Primitive, xs: Sequence[View], aval: Aval) -> View:
         """One MAP node for one pointwise primitive; nothing for the identity, a constant where all operands are."""
+        key = (type(prim), prim, *[x.aval.dtype if x.value is None else x.value.key() for x in xs])
+        known = self._programs.get(key)
+        if known is not None and _is_plain(xs):
+            out = self.new(aval)
+            self._map([x for x in xs if x.value is None], known, [out], aval.shape)
+            return out
         g = Program()
         args = [g.load(x) for x in xs]
         if not g.views:
             return self.full(_fold(prim, args), aval)
-        out = prim.lower(g, *args)
-        if not g.code and type(out) is Reg and xs[~out.id].aval is aval:
-            return xs[~out.id]
-        return self.map(g, [out], [aval])[0]
+        made = prim.lower(g, *args)
+        if not g.code and type(made) is Reg and g.views[~made.id].aval is aval:
+            return g.views[~made.id]
+        out, code = self.new(aval), g.assemble([made])
+        if _is_plain(xs):
+            self._programs[key] = code
+        self._map(g.views, code, [out], aval.shape)
+        return out
 
     def fused(self, graph: Graph, xs: Sequence[View]) -> list[View]:
         """One MAP node for a group of pointwise equations; layout equations among them only move inputs' strides."""
@@ -139,6 +150,12 @@ class Emitter(Contractions, Indexing, Control):
                 env[eqn.outputs[0]] = eqn.prim.lower(self, *args)
         outs = [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
         return self.map(g, [g.load(o) if type(o) is View else o for o in outs], [a.aval for a in graph.outputs])
+
+
+def _is_plain(xs: Sequence[View]) -> bool:
+    """Whether a program depends on the operands' types alone: no iota, and none of them twice."""
+    views = [id(x) for x in xs if x.value is None and x.buf is not IOTA]
+    return len(set(views)) == sum([x.value is None for x in xs])
 
 
 def _fold(prim: Primitive, args: Sequence[Any]) -> Any:

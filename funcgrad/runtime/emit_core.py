@@ -19,6 +19,7 @@ from funcgrad.runtime.views import IOTA, View, coalesce, row_major
 __all__ = ["Core"]
 
 Ints = tuple[int, ...]
+Code = tuple[int, Sequence[int], Sequence[int]]
 MAP, REDUCE = 0, 1
 REDUCTIONS = {"sum": 0, "max": 1, "min": 2, "prod": 3, "argmax": 4, "argmin": 5, "any": 6, "all": 7, "logsumexp": 8}
 BORDER = 16384  # elements from which padding writes the border only, and not everything twice
@@ -64,34 +65,43 @@ class Core:
     def map(self, g: Program, outs: Sequence[Any], avals: Sequence[Aval]) -> list[View]:
         """Append the MAP node of a program whose results go to new buffers."""
         results = [self.new(a) for a in avals]
-        self._map(g, outs, results, avals[0].shape)
+        self._map(g.views, g.assemble(outs), results, avals[0].shape)
         return results
 
-    def _map(self, g: Program, outs: Sequence[Any], results: Sequence[View], shape: Ints) -> None:
-        regs_count, regs, instructions = g.assemble(outs)
+    def _map(self, views: Sequence[View], code: Code, results: Sequence[View], shape: Ints) -> None:
+        """Append a MAP node: ``code`` is what ``Program.assemble`` gives."""
+        registers, regs, instructions = code
         slots: dict[Buf, int] = {}
-        for x in (*g.views, *results):
-            if x.buf is not IOTA and x.buf not in slots:
-                slots[x.buf] = len(slots)
-        slots[IOTA] = -1
-        dims, rows = _map_layout(g.views, results, shape)
-        words = [len(dims), *dims, len(g.views), len(results), regs_count, len(instructions) // 6]
-        n_in = len(g.views)
-        for k, x in enumerate(g.views):
-            code = CODES[x.aval.dtype] if x.buf is not IOTA else CODES[dtypes.int32]
-            words += (slots[x.buf], code, x.offset, *rows[k])
+        reads: dict[Buf, int] = {}
+        for x in views:
+            if x.buf is not IOTA:
+                slots.setdefault(x.buf, len(slots))
+                reads[x.buf] = reads.get(x.buf, 0) + 1
+        for r in results:
+            slots.setdefault(r.buf, len(slots))
+        dims, rows = _map_layout(views, results, shape)
+        words = [len(dims), *dims, len(views), len(results), registers, len(instructions) // 6]
+        for x, row in zip(views, rows, strict=False):
+            code_of = CODES[x.aval.dtype] if x.buf is not IOTA else CODES[dtypes.int32]
+            words += (slots.get(x.buf, -1), code_of, x.offset, *row)
         for k, r in enumerate(results):
-            words += (regs[k], slots[r.buf], CODES[r.aval.dtype], r.offset, *rows[n_in + k])
+            words += (regs[k], slots[r.buf], CODES[r.aval.dtype], r.offset, *rows[len(views) + k])
         words += instructions
-        del slots[IOTA]
-        copies = not instructions and len(results) == 1 == n_in and results[0].whole and g.views[0].whole
-        self.node(MAP, words, list(slots), [slots[r.buf] for r in results], _reuse(g.views, results, slots), copies)
+        reuse = []
+        for x in views:
+            if x.whole and reads.get(x.buf) == 1:
+                for r in results:
+                    if r.whole and r.aval.dtype.itemsize == x.aval.dtype.itemsize and r.aval.size == x.aval.size:
+                        reuse.append((slots[x.buf], slots[r.buf]))
+        copies = not instructions and len(views) == 1 == len(reuse)
+        self.node(MAP, words, list(slots), [slots[r.buf] for r in results], reuse, copies)
 
     def copy(self, x: View, to: View) -> None:
         """Append the node that writes x into a view of the same shape and dtype."""
         if x.aval.size:
             g = Program()
-            self._map(g, [g.load(x)], [to], x.aval.shape)
+            out = g.load(x)
+            self._map(g.views, g.assemble([out]), [to], x.aval.shape)
 
     def dense(self, x: View) -> View:
         """x itself when it is contiguous in memory, else a copy that is, made once."""
@@ -235,26 +245,20 @@ def _map_layout(
     views: Sequence[View], results: Sequence[View], shape: Ints
 ) -> tuple[list[int], Sequence[Sequence[int]]]:
     """The dimensions that a MAP node loops over, and each operand's strides; one where all data is contiguous."""
-    rank = len(shape)
+    flat = []
     for x in (*views, *results):
-        if not (x.contiguous and x.aval.shape == shape) and x.aval.shape:
+        if x.contiguous and x.aval.shape == shape:
+            flat.append((x.aval.dtype.itemsize,))
+        elif not x.aval.shape:
+            flat.append((0,))
+        else:
             break
     else:
-        if all(x.contiguous or not any(x.strides) for x in views):
-            size = results[0].aval.size
-            return [size], [(x.aval.dtype.itemsize if x.aval.shape == shape else 0,) for x in (*views, *results)]
-    rows = [x.strides if x.aval.ndim == rank else (0,) * rank for x in (*views, *results)]
+        return [results[0].aval.size], flat
+    rows = []
+    for x in (*views, *results):
+        if x.aval.shape and x.aval.shape != shape:
+            raise AssertionError(f"map: {x.aval} in a node of shape {shape}")
+        rows.append(x.strides or (0,) * len(shape))
     dims, merged = coalesce(shape, rows)
     return (dims, merged) if dims else ([1], [[0]] * len(rows))
-
-
-def _reuse(views: Sequence[View], results: Sequence[View], slots: dict[Buf, int]) -> list[tuple[int, int]]:
-    """Pairs of slots that may share memory: whole buffers of one element size, read nowhere else in the node."""
-    out = []
-    for x in views:
-        if x.whole and x.buf is not IOTA and (len(views) == 1 or sum([v.buf is x.buf for v in views]) == 1):
-            size = x.aval.dtype.itemsize
-            for r in results:
-                if r.whole and r.aval.dtype.itemsize == size and r.aval.size == x.aval.size:
-                    out.append((slots[x.buf], slots[r.buf]))
-    return out

@@ -158,7 +158,7 @@ class _Builder:
         words += node.words
 
     def _tensor(self, key: Any) -> tuple[int, int, int, int]:
-        b: Buf = key.occupant if type(key) is Storage else key
+        b: Buf = key.occupant if isinstance(key, Storage) else key  # type: ignore[assignment]
         dtype = b.aval.dtype
         place, offset = -1, 0
         if b.kind == "constant":
