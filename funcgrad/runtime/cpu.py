@@ -11,8 +11,7 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
-from funcgrad.passes.inline import inline
-from funcgrad.passes.simplify import simplify
+from funcgrad.passes.pipeline import prepare
 from funcgrad.primitive import Primitive
 from funcgrad.runtime import device, ggml
 from funcgrad.runtime.emit import Emitter
@@ -21,11 +20,6 @@ from funcgrad.runtime.execute import Buffer, Executable, host_view, new_buffer
 __all__ = ["CpuDevice"]
 
 EAGER = 2048  # one-equation executables kept, and literals
-
-
-def _prepare(graph: Graph) -> Graph:
-    """The passes between tracing and lowering."""
-    return inline(simplify(graph))
 
 
 class CpuDevice(device.Device):
@@ -61,7 +55,7 @@ class CpuDevice(device.Device):
 
     def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Optimise, lower and plan a graph."""
-        return Executable(Emitter(_prepare).lower(_prepare(graph), donate), self._fixed)
+        return Executable(Emitter(prepare).lower(prepare(graph), donate), self._fixed)
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""
