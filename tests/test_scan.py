@@ -346,9 +346,9 @@ def saved(forward: Scan, rows: int = 0) -> list[Any]:
 
 
 T = 1000
-XS = fnp.asarray(np.ones((T, 8), np.float32))
-H = fnp.asarray(np.ones(8, np.float32))
-KERNEL = fnp.asarray(np.ones((8, 8), np.float32) / 8)
+XS = fnp.asarray(np.ones((T, 8), np.float32), device="numpy")
+H = fnp.asarray(np.ones(8, np.float32), device="numpy")
+KERNEL = fnp.asarray(np.ones((8, 8), np.float32) / 8, device="numpy")
 
 
 def test_a_linear_recurrence_saves_the_carry_only() -> None:
@@ -445,7 +445,9 @@ def test_no_gradient_for_what_has_no_path() -> None:
 def test_tracing_does_not_depend_on_the_length() -> None:
     def equations(n: int) -> int:
         xs = fnp.asarray(np.ones((n, 8), np.float32))
-        return len(str(fg.make_graph(fg.grad(lambda h: lax.scan(lambda h, x: (fnp.tanh(h * x), h), h, xs)[0].sum()))(H)))
+        return len(
+            str(fg.make_graph(fg.grad(lambda h: lax.scan(lambda h, x: (fnp.tanh(h * x), h), h, xs)[0].sum()))(H))
+        )
 
     assert abs(equations(10) - equations(1000)) < 100  # digits of the shapes
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.reverse import active_variables, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
-from funcgrad.primitive import Primitive, apply, broadcast_leading
+from funcgrad.primitive import Primitive, accumulate, apply, broadcast_leading
 from funcgrad.prims.layout import broadcast
 from funcgrad.prims.pointwise import maximum, minimum, select
 from funcgrad.trace import bind_all, replay
@@ -33,6 +33,7 @@ class Cond(Primitive):
     """
 
     branches: tuple[Graph, ...]
+    collective: ClassVar[bool]
     name = "cond"
     multiple = True
 
@@ -66,9 +67,11 @@ class Cond(Primitive):
             wrt = tuple([any(marks) for marks in zip(*reached, strict=True)])
             if not any(wrt):
                 return [None] * len(xs)
-            branches = tuple([_pullback(b, wrt, with_ct) for b in self.branches])
-            grads = bind_all(Cond(branches), *xs, *[c for c, w in zip(ct, with_ct, strict=True) if w])
-            return [None, *spread(grads, wrt)]
+            branches = [_pullback(b, wrt, with_ct) for b in self.branches]
+            cts = [c for c, w in zip(ct, with_ct, strict=True) if w]
+            if self.collective:
+                return [None, *spread(_sum_of_pullbacks(branches, xs, cts), wrt)]
+            return [None, *spread(bind_all(Cond(tuple(branches)), *xs, *cts), wrt)]
 
         return self, backward
 
@@ -100,7 +103,7 @@ class Cond(Primitive):
         if not mapped[0]:
             branches = tuple([with_marks(g, size, m, marks) for g, m in pairs])
             return bind_all(Cond(branches), *xs), marks
-        index = minimum(maximum(xs[0], 0), len(self.branches) - 1)
+        index = _clamped(xs[0], len(self.branches))
         outs: list[Any] = []
         for i, (graph, m) in enumerate(pairs):
             here = [y if b else broadcast_leading(y, size) for y, b in zip(replay(graph, xs[1:]), m, strict=True)]
@@ -113,6 +116,25 @@ class Cond(Primitive):
 
     def lower(self, g: Any, *xs: Any) -> Any:
         return g.cond(xs[0], self.branches, xs[1:])
+
+
+def _clamped(index: Any, count: int) -> Any:
+    return minimum(maximum(index, 0), count - 1)
+
+
+def _sum_of_pullbacks(pullbacks: Sequence[Graph], xs: Sequence[Any], cts: Sequence[Any]) -> list[Any]:
+    """The gradients of branches with collectives inside, under a vmap that may map the index.
+
+    There a lane has a part in the branches that other lanes take.  So each branch is pulled back with the cotangents of
+    the lanes that took it, zero in the others, and all count.
+    """
+    index = _clamped(xs[0], len(pullbacks))
+    total: list[Any] = [None] * len(pullbacks[0].outputs)
+    for i, pullback in enumerate(pullbacks):
+        here = apply("eq", index, i)
+        grads = replay(pullback, [*xs[1:], *[select(here, ct, 0) for ct in cts]])
+        total = [accumulate(t, g) for t, g in zip(total, grads, strict=True)]
+    return total
 
 
 def _where(mask: Any, x: Any, y: Any) -> Any:
