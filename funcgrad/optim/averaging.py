@@ -168,12 +168,13 @@ def schedule_free(
         part = fnp.where(total == 0.0, 0.0, weight / total)  # the first steps of a warm-up from 0 have no weight
         steps, inner = base_optimizer.update(grads, state.base_optimizer_state, params, **extra)
         z = apply_updates(state.z, steps)
-        x = tree.map(
-            lambda xi, zi: scaled(1.0 - part, xi) + scaled(part, cast(zi, xi.dtype)),
+        # y = b1 * x + (1 - b1) * z, so its change needs no difference of two nearly equal parameters
+        updates = tree.map(
+            lambda x, new, step: scaled(b1 * part, cast(new, x.dtype) - x) + scaled(1.0 - b1, cast(step, x.dtype)),
             _average(params, state.z, b1),
             z,
+            steps,
         )
-        updates = tree.map(lambda xi, zi, y: scaled(b1, xi) + scaled(1.0 - b1, cast(zi, y.dtype)) - y, x, z, params)
         return updates, ScheduleFreeState(state.b1, total, safe_increment(state.step_count), max_lr, inner, z)
 
     return OptimizerExtraArgs(init, update)

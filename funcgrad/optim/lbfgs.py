@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
-from funcgrad.transforms import value_and_grad
 from funcgrad.optim.base import (
     Optimizer,
     ScalarOrSchedule,
@@ -28,6 +27,7 @@ from funcgrad.optim.linesearch import (
     scale_by_zoom_linesearch,
 )
 from funcgrad.optim.scaling import scale, scale_by_learning_rate
+from funcgrad.transforms import value_and_grad
 
 
 class ScaleByLBFGSState(NamedTuple):

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
-from funcgrad.transforms import value_and_grad
 from funcgrad.optim.base import (
     Optimizer,
     OptimizerExtraArgs,
@@ -27,6 +26,7 @@ from funcgrad.optim.base import (
     zero_count,
     zeros_like,
 )
+from funcgrad.transforms import value_and_grad
 
 
 def _along(params: Tree, stepsize: Any, updates: Tree) -> Tree:

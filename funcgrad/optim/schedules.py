@@ -48,7 +48,8 @@ def polynomial(
     def schedule(step: Any) -> Any:
         passed = fnp.clip(fnp.asarray(step) - begin, 0, transition_steps)
         left = as_float(transition_steps - passed) / transition_steps  # never below 0, where a power would be NaN
-        return (init_value - end_value) * (left if power == 1 else left**power) + end_value
+        weight = left if power == 1 else left**power
+        return init_value * weight + end_value * (1.0 - weight)  # exact at both ends
 
     return schedule
 
@@ -166,7 +167,7 @@ def interpolate(kind: str, points: Sequence[tuple[int, Scalar]]) -> Schedule:
             part = fnp.clip(as_float(now - begin) / width, 0.0, 1.0)
             if kind == "cosine":
                 part = 0.5 * (1.0 - fnp.cos(math.pi * part))
-            piece = start + (stop - start) * part
+            piece = start * (1.0 - part) + stop * part
             out = piece if begin <= 0 else fnp.where(now < begin, out, piece)
             out = fnp.where(now < end, out, stop)
         return out
