@@ -22,7 +22,15 @@ from funcgrad.primitive import zeros
 from funcgrad.prims import layout
 from funcgrad.trace import Traced, replay, trace
 from funcgrad.transforms.batching import vmap
-from funcgrad.transforms.flat import FlatFunction, avals_of, materialize, name_of, split_args, values_of
+from funcgrad.transforms.flat import (
+    FlatFunction,
+    abstract_leaves,
+    avals_of,
+    materialize,
+    name_of,
+    split_args,
+    values_of,
+)
 
 __all__ = ["grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"]
 
@@ -262,7 +270,8 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     >>> linear_transpose(lambda x: 3.0 * x, 0.0)(2.0)
     (Array(6., dtype=float32),)
     """
-    at_zero = tree.map(lambda p: zeros(p.aval if hasattr(p, "aval") else as_value(p).aval), tuple(primals))
+    avals, treedef = abstract_leaves(tuple(primals), f"linear_transpose of {name_of(fun)}")
+    at_zero = tree.unflatten(treedef, [zeros(a) for a in avals])
     pull: Callable[[Any], tuple[Any, ...]] = vjp(fun, *at_zero)[1]
     return pull
 

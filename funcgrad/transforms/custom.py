@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,16 @@ from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.primitive import accumulate, zeros
 from funcgrad.trace import Traced, bind_all, current_builder, trace
-from funcgrad.transforms.flat import FlatFunction, avals_of, materialize, name_of, values_of
+from funcgrad.transforms.flat import (
+    FlatFunction,
+    avals_of,
+    materialize,
+    name_of,
+    positions,
+    split_args,
+    values_of,
+    without_static,
+)
 
 __all__ = ["custom_jvp", "custom_vjp"]
 
@@ -29,18 +39,23 @@ class _Custom:
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         functools.update_wrapper(self, fun)
         self.what = f"{self.kind} {name_of(fun)}"
+        try:
+            self.signature: inspect.Signature | None = inspect.signature(fun)
+        except (TypeError, ValueError):  # some builtins have none
+            self.signature = None
+
+    def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments given by keyword, and defaults, as positional ones, so that each has a cotangent or tangent."""
+        if self.signature is None:
+            return args, kwargs
+        bound = self.signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.args, bound.kwargs
 
     def _split(self, args: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]]:
         """Static arguments, the others, and how to put the others back among the static ones."""
-        fixed = {n % len(args) for n in self.nondiff}
-        static = [args[n % len(args)] for n in self.nondiff]
-        others = tuple([a for i, a in enumerate(args) if i not in fixed])
-
-        def put(xs: Sequence[Any]) -> list[Any]:
-            it = iter(xs)
-            return [a if i in fixed else next(it) for i, a in enumerate(args)]
-
-        return static, others, put
+        static, _ = split_args(args, self.nondiff, self.what, "nondiff_argnums")
+        return static, *without_static(args, self.nondiff, self.what, "nondiff_argnums")
 
 
 class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
@@ -70,6 +85,7 @@ class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
             raise MissingRule(message(self.what, "has no rule; call defvjp(fwd, bwd) first"))
         if current_builder() is None:
             return self.fun(*args, **kwargs)
+        args, kwargs = self._positional(args, kwargs)
         static, others, put = self._split(args)
         values, treedef = values_of(others, self.what)
         avals = avals_of(values)
@@ -190,7 +206,7 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
 
     def _join(self, static: Sequence[Any], primals: Sequence[Any]) -> list[Any]:
         n = len(static) + len(primals)
-        fixed = {k % n: s for k, s in zip(self.nondiff, static, strict=True)}
+        fixed = dict(zip(positions(self.nondiff, n, "nondiff_argnums", self.what), static, strict=True))
         it = iter(primals)
         return [fixed[i] if i in fixed else next(it) for i in range(n)]
 
@@ -199,6 +215,7 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
             raise MissingRule(message(self.what, "has no rule; call defjvp(rule) first"))
         if current_builder() is None:
             return self.fun(*args, **kwargs)
+        args, kwargs = self._positional(args, kwargs)
         static, others, put = self._split(args)
         values, treedef = values_of(others, self.what)
         avals = avals_of(values)

@@ -56,17 +56,22 @@ def materialize(x: Any) -> Any:
     return apply("copy", x) if current_builder() is not None else asarray(x.value)
 
 
+def positions(nums: int | Sequence[int], count: int, option: str, what: str) -> list[int]:
+    """Return the positions that ``nums`` names among ``count`` positional arguments, negative ones from the end."""
+    wanted = [nums] if isinstance(nums, (int, str)) else list(nums)
+    for n in wanted:
+        if not isinstance(n, int) or not -count <= n < count:
+            got = f"{n!r} with {count} positional arguments"
+            error = ValueError if isinstance(n, int) else TypeError
+            raise error(message(what, f"{option} must name positional arguments of the call", got))
+    return [n % count for n in wanted]
+
+
 def split_args(
-    args: Sequence[Any], argnums: int | Sequence[int], what: str
+    args: Sequence[Any], argnums: int | Sequence[int], what: str, option: str = "argnums"
 ) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
     """Return the arguments at ``argnums`` and a function that puts others in their place."""
-    nums = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    fixed = []
-    for n in nums:
-        if not -len(args) <= n < len(args):
-            got = f"{n} with {len(args)} positional arguments"
-            raise ValueError(message(what, "argnums must name positional arguments of the call", got))
-        fixed.append(n % len(args))
+    fixed = positions(argnums, len(args), option, what)
 
     def put(chosen: Sequence[Any]) -> list[Any]:
         full = list(args)
@@ -75,6 +80,23 @@ def split_args(
         return full
 
     return [args[n] for n in fixed], put
+
+
+def without_static(
+    args: Sequence[Any], static: int | Sequence[int], what: str, option: str = "static_argnums"
+) -> tuple[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]]:
+    """Return the arguments that are not static and a function that puts others in their place."""
+    fixed = set(positions(static, len(args), option, what))
+    nums = [i for i in range(len(args)) if i not in fixed]
+    chosen, put = split_args(args, nums, what)
+    return tuple(chosen), put
+
+
+def abstract_leaves(args: Any, what: str) -> tuple[list[Aval], tree.TreeDef]:
+    """Flatten arguments, arrays or ShapeDtypeStructs, to types."""
+    pairs, treedef = tree.flatten_with_path(args)
+    leaves = [x if isinstance(x, Aval) else leaf_value(x, tree.keystr(p) or "the root", what).aval for p, x in pairs]
+    return leaves, treedef
 
 
 def avals_of(values: Sequence[Any]) -> list[Aval]:

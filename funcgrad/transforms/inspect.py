@@ -10,20 +10,11 @@ from funcgrad import tree
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import trace
-from funcgrad.transforms.flat import FlatFunction, name_of, values_of
+from funcgrad.transforms.flat import FlatFunction, abstract_leaves, name_of, without_static
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "make_graph", "make_jaxpr"]
 
 ShapeDtypeStruct = Aval
-
-
-def abstract_leaves(args: Any, what: str) -> tuple[list[Aval], tree.TreeDef]:
-    """Flatten arguments, arrays or ShapeDtypeStructs, to types."""
-    leaves, treedef = tree.flatten(args)
-    if any(not isinstance(x, Aval) for x in leaves):
-        shells = [x if isinstance(x, Aval) else values_of(x, what)[0][0].aval for x in leaves]
-        return shells, treedef
-    return leaves, treedef
 
 
 def make_graph(
@@ -40,19 +31,12 @@ def make_graph(
       return b }
     """
     what = f"make_graph of {name_of(fun)}"
-    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
 
     @functools.wraps(fun)
     def graph_of(*args: Any, **kwargs: Any) -> Any:
-        fixed = {n % len(args) for n in static}
-        dynamic = tuple([a for i, a in enumerate(args) if i not in fixed])
-
-        def call(xs: Any, kw: Any) -> Any:
-            it = iter(xs)
-            return fun(*[a if i in fixed else next(it) for i, a in enumerate(args)], **kw)
-
+        dynamic, put = without_static(args, static_argnums, what)
         avals, treedef = abstract_leaves((dynamic, kwargs), what)
-        flat = FlatFunction(call, treedef, what)
+        flat = FlatFunction(lambda xs, kw: fun(*put(xs), **kw), treedef, what)
         graph: Graph = dead_code(trace(flat, avals, name=name_of(fun)).graph)
         return (graph, tree.unflatten(flat.out_tree, list(graph.out_avals))) if return_shape else graph
 

@@ -13,7 +13,7 @@ from funcgrad.control.call import Checkpoint, Name
 from funcgrad.ir import Equation
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import bind, bind_all, current_builder, trace
-from funcgrad.transforms.flat import FlatFunction, avals_of, materialize, name_of, values_of
+from funcgrad.transforms.flat import FlatFunction, avals_of, materialize, name_of, values_of, without_static
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
@@ -39,22 +39,15 @@ def checkpoint(
     if fun is None:
         return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
     what = f"checkpoint of {name_of(fun)}"
-    static = (static_argnums,) if isinstance(static_argnums, int) else tuple(static_argnums)
     function = fun
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
         if current_builder() is None:
             return function(*args, **kwargs)
-        fixed = {n % len(args) for n in static}
-        dynamic = tuple([a for i, a in enumerate(args) if i not in fixed])
+        dynamic, put = without_static(args, static_argnums, what)
         values, treedef = values_of((dynamic, kwargs), what)
-
-        def call(xs: Any, kw: Any) -> Any:
-            it = iter(xs)
-            return function(*[a if i in fixed else next(it) for i, a in enumerate(args)], **kw)
-
-        flat = FlatFunction(call, treedef, what)
+        flat = FlatFunction(lambda xs, kw: function(*put(xs), **kw), treedef, what)
         traced = trace(flat, avals_of(values), values, name=what)
         prim = Checkpoint(dead_code(traced.graph), name_of(function), policy)
         outs = bind_all(prim, *traced.captured, *values)
