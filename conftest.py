@@ -1,4 +1,4 @@
-"""What every doctest may use without an import: np, fg and fnp."""
+"""What every doctest may use without an import: np, fg, fnp, lax and the transformations."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
-import funcgrad.operators
+from funcgrad import lax
 
 
 @pytest.fixture(autouse=True)
 def _namespace(doctest_namespace: dict[str, Any]) -> None:
-    doctest_namespace.update(np=np, fg=fg, fnp=fnp)
-
-
-assert funcgrad.operators
+    doctest_namespace.update(np=np, fg=fg, fnp=fnp, lax=lax, asarray=fnp.asarray)
+    doctest_namespace.update({f.__name__: f for f in (fg.checkpoint, fg.grad, fg.jit, fg.vmap)})

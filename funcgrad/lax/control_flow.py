@@ -1,4 +1,4 @@
-"""Control flow by values: scan, cond, switch, while_loop, fori_loop, map, associative_scan; names and meaning follow JAX.
+"""Control flow by values: scan, cond, switch, while_loop, fori_loop, map, associative_scan; names follow JAX.
 
 The functions given are traced once on abstract values.  What they close over becomes an operand, and has gradients.
 """
@@ -39,16 +39,16 @@ def scan(
 ) -> tuple[Any, Any]:
     """Return the final carry and the stacked outputs of ``carry, y = f(carry, x)`` for each row ``x`` of ``xs``.
 
-    ``init`` is a tree of arrays, the carry before the first step; its structure, shapes and dtypes stay the same.  ``xs`` is a
-    tree of arrays whose axis 0, of one size, is stepped over, or None with ``length`` steps.  ``ys`` has an axis of that size in front.
-    ``reverse`` steps from the last row to the first, and leaves ``ys`` in the order of ``xs``.  ``unroll`` of at least ``length`` writes
-    a loop of at most 4 steps out; otherwise it changes nothing.
+    ``init`` is a tree of arrays, the carry before the first step; its structure, shapes and dtypes stay the same.
+    ``xs`` is a tree of arrays whose axis 0, of one size, is stepped over, or None with ``length`` steps.  ``ys`` has
+    an axis of that size in front. ``reverse`` steps from the last row to the first, and leaves ``ys`` in the order of
+    ``xs``.  ``unroll`` of at least ``length`` writes a loop of at most 4 steps out; otherwise it changes nothing.
 
     ``f`` is traced once, so that the time to trace does not depend on ``length``.  Reverse mode saves per step what the
     gradient of ``f`` needs; ``scan(checkpoint(f), ...)`` saves the carry only.
 
-    Raises TreeError or DTypeError (both TypeErrors) when the carry changes its structure or its types, ShapeError (a ValueError) when
-    the sizes of axis 0 differ or nothing says how many steps there are.
+    Raises TreeError or DTypeError (both TypeErrors) when the carry changes its structure or its types, ShapeError (a
+    ValueError) when the sizes of axis 0 differ or nothing says how many steps there are.
 
     >>> scan(lambda total, x: (total + x, total), 0.0, asarray([1.0, 2.0, 3.0]))
     (Array(6., dtype=float32), Array([0., 1., 3.], dtype=float32))
@@ -134,12 +134,12 @@ def _row(x: Any, i: int) -> Any:
 def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
     """Return ``true_fun(*operands)`` if ``pred`` holds, else ``false_fun(*operands)``; only the one taken is computed.
 
-    ``pred`` is a bool scalar, or a number that is compared with 0.  ``operands`` are trees of arrays; both functions must
-    return the same structure, shapes and dtypes.  Under ``vmap`` with a mapped ``pred`` both are computed and each lane selects
-    its own, exactly: the branch not taken contributes nothing, whatever it holds.
+    ``pred`` is a bool scalar, or a number that is compared with 0.  ``operands`` are trees of arrays; both functions
+    must return the same structure, shapes and dtypes.  Under ``vmap`` with a mapped ``pred`` both are computed and
+    each lane selects its own, exactly: the branch not taken contributes nothing, whatever it holds.
 
-    Raises DTypeError (a TypeError) for a predicate that is no scalar, and when the results differ in type; TreeError when they
-    differ in structure.
+    Raises DTypeError (a TypeError) for a predicate that is no scalar, and when the results differ in type; TreeError
+    when they differ in structure.
 
     >>> cond(asarray(3.0) > 2.0, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
     Array(6., dtype=float32)
@@ -217,9 +217,10 @@ def _check_branches(flats: Sequence[FlatFunction], traces: Sequence[Traced], wha
 def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
     """Return ``init_val`` after ``val = body_fun(val)`` as long as ``cond_fun(val)`` holds.
 
-    ``init_val`` is a tree of arrays; its structure, shapes and dtypes stay the same.  ``cond_fun`` returns a bool scalar.
-    Under ``vmap`` the loop runs until the last lane is done; the others keep their values.  Forward mode works;
-    reverse mode raises MissingRule: use :func:`scan`, or :func:`fori_loop` with bounds that are Python integers.
+    ``init_val`` is a tree of arrays; its structure, shapes and dtypes stay the same.  ``cond_fun`` returns a bool
+    scalar. Under ``vmap`` the loop runs until the last lane is done; the others keep their values.  Forward mode
+    works; reverse mode raises MissingRule: use :func:`scan`, or :func:`fori_loop` with bounds that are Python
+    integers.
 
     Raises DTypeError or TreeError (both TypeErrors) when the carry changes, or the condition is no bool scalar.
 
@@ -247,8 +248,8 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_val: Any, *, unroll: Any = None) -> Any:
     """Return ``init_val`` after ``val = body_fun(i, val)`` for i from ``lower`` to ``upper - 1``.
 
-    With bounds that are known when tracing this is a :func:`scan`, so that reverse mode works; else a :func:`while_loop`.
-    ``i`` is an int32 scalar.  ``init_val`` and errors are as there.
+    With bounds that are known when tracing this is a :func:`scan`, so that reverse mode works; else a
+    :func:`while_loop`. ``i`` is an int32 scalar.  ``init_val`` and errors are as there.
 
     >>> fori_loop(0, 4, lambda i, total: total + i, 10)
     Array(16, dtype=int32)

@@ -1,7 +1,7 @@
-"""Collectives over a named axis of ``vmap``: psum, pmean, pmax, pmin, axis_index, axis_size, all_gather, psum_scatter, ppermute.
+"""Collectives over a named axis of ``vmap``: psum, pmean, pmax, pmin, axis_index, all_gather and their kin.
 
-Each takes a tree of arrays, one value per lane, inside a function that ``vmap(..., axis_name=name)`` maps.  Outside of one they
-raise NameError.  Names and meaning follow JAX.
+Each takes a tree of arrays, one value per lane, inside a function that ``vmap(..., axis_name=name)`` maps.  Outside
+of one they raise NameError.  Names and meaning follow JAX.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _each(what: str, f: Callable[[Any, Any], Any], x: Any, axis_name: Any) -> An
 
 
 def psum(x: Any, axis_name: Any) -> Any:
-    """Return the sum of ``x`` over all lanes of ``axis_name`` (a name, or a tuple of names); bools are counted as int32.
+    """Return the sum of ``x`` over all lanes of ``axis_name``, a name or a tuple of names; bools are counted as int32.
 
     The sum of a Python number is a Python number: ``psum(1, name)`` is the size of the axis.
 

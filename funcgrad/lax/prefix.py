@@ -18,8 +18,9 @@ __all__ = ["associative_scan"]
 def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
     """Return all prefix combinations of ``elems`` under an associative ``fn``, in a logarithmic number of steps.
 
-    ``elems`` is a tree of arrays of one size along ``axis``; ``fn(a, b)`` combines two such trees element by element along that
-    axis (it gets many at once).  Element i of the result combines elements 0 to i, or with ``reverse`` i to the last.
+    ``elems`` is a tree of arrays of one size along ``axis``; ``fn(a, b)`` combines two such trees element by element
+    along that axis (it gets many at once).  Element i of the result combines elements 0 to i, or with ``reverse`` i
+    to the last.
 
     The work-efficient algorithm of Ladner and Fischer (1980), "Parallel prefix computation".
 

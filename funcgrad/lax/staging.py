@@ -1,4 +1,4 @@
-"""What the control-flow functions share: operands as flat values, a loop's body as a flat function, scalars that decide."""
+"""What the control-flow functions share: operands as flat values, a loop's body as a flat function, deciding scalars."""
 
 from __future__ import annotations
 
