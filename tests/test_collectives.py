@@ -160,13 +160,18 @@ def test_inside_loops_branches_and_gradients() -> None:
             c = c.mean(0) + x * 0.1 * np.arange(4)[:, None]
         return np.where((c.sum(1) > 0)[:, None], c.sum(0), c - c.max(0))
 
-    for f in (lane, fg.checkpoint(lane), fg.jit(lane)):
+    t = np.random.default_rng(3).normal(size=X.shape)
+    slope = numeric(lambda x: (reference(x) ** 2).sum(), X, t)
+
+    def check(f: Any) -> None:
         mapped = fg.vmap(f, axis_name="i")
         close(mapped(X), reference(X))
-        t = np.random.default_rng(3).normal(size=X.shape)
-        slope = numeric(lambda x: (reference(x) ** 2).sum(), X, t)
         close((fg.grad(lambda x: (mapped(x) ** 2).sum())(X) * t).sum(), slope, 1e-6)
         close((fg.vmap(fg.grad(lambda x: (f(x) ** 2).sum()), axis_name="i")(X) * t).sum(), slope, 1e-6)
+
+    check(lane)
+    check(fg.checkpoint(lane))
+    check(fg.jit(lane))
 
 
 def test_trees_bools_and_integers() -> None:

@@ -1,7 +1,7 @@
 """scan against plain Python loops in float64: values, every mix of transformations, nesting, what is saved per step.
 
-The truth for values is numpy; for derivatives it is the same function written out as a Python loop (whose rules the tests of
-primitives check), and central differences.
+The truth for values is numpy; for derivatives it is the same function written out as a Python loop (whose rules the
+tests of primitives check), and central differences.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def test_scan_values(name: str, reverse: bool, jit: bool) -> None:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("remat", [False, True])
 def test_scan_gradients(name: str, reverse: bool, remat: bool) -> None:
-    """By consts, initial carry and xs; with and without a checkpointed body; against the loop and central differences."""
+    """By consts, initial carry and xs, with a checkpointed body and without, against the loop and differences."""
     make, theta, init, xs, length = SCANS[name]
     fast, slow, args = losses(name, reverse)
     if remat:

@@ -1,8 +1,8 @@
 """Operations over a named axis of vmap: psum, pmax, pmin, axis_index, all_gather, psum_scatter, ppermute.
 
-Inside the mapped function such an axis has no position: each lane holds its own value.  ``batch_graph`` with the axis's name calls
-``batch_named``, which turns the operation into one over the leading axis.  As linear maps of all lanes together, psum and
-ppermute are transposed by psum and the inverse permutation, and all_gather by psum_scatter.
+Inside the mapped function such an axis has no position: each lane holds its own value.  ``batch_graph`` with the
+axis's name calls ``batch_named``, which turns the operation into one over the leading axis.  As linear maps of all
+lanes together, psum and ppermute are transposed by psum and the inverse permutation, and all_gather by psum_scatter.
 """
 
 from __future__ import annotations

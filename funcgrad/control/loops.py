@@ -1,4 +1,4 @@
-"""Loops: Scan takes a known number of steps and is differentiable in both modes; While runs until its condition fails."""
+"""Loops: Scan takes a known number of steps and has both modes of derivative; While runs until its condition fails."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def swap_leading(x: Any) -> Any:
 class Scan(Primitive):
     """``length`` steps of ``body``, which maps [consts, carry, a row of each xs] to [carry, a row of each ys].
 
-    Operands are [consts, initial carry, xs], results [final carry, ys]; steps lie along axis 0 of xs and ys.  ``reverse`` runs
-    from the last row to the first.
+    Operands are [consts, initial carry, xs], results [final carry, ys]; steps lie along axis 0 of xs and ys.
+    ``reverse`` runs from the last row to the first.
     """
 
     body: Graph
@@ -203,8 +203,8 @@ def interleave(xs: Sequence[Sequence[Any]], ts: Sequence[Sequence[Any]]) -> list
 class While(Primitive):
     """``body`` again and again while ``cond`` holds of the carry.
 
-    ``cond`` maps [its consts, carry] to a bool scalar, ``body`` [its consts, carry] to a carry of the same types.  Operands are
-    [consts of cond, consts of body, initial carry], results the final carry.
+    ``cond`` maps [its consts, carry] to a bool scalar, ``body`` [its consts, carry] to a carry of the same types.
+    Operands are [consts of cond, consts of body, initial carry], results the final carry.
     """
 
     cond: Graph
@@ -239,7 +239,7 @@ class While(Primitive):
         return tuple([dtypes.widen(x) for x in carry])
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
-        """The loop itself, and a backward half that raises once a cotangent arrives at a result that depends on ``mask``."""
+        """The loop itself, and a backward half that raises when a cotangent reaches a result that matters."""
         _, m_body, m_carry = self.parts(mask)
         as_scan = Scan(self.body, self.body_nconsts, len(m_carry), 0)
         active = active_operands(as_scan, [*m_body, *m_carry])[self.body_nconsts :]
@@ -247,10 +247,10 @@ class While(Primitive):
         def backward(ct: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
             if all(c is None or not a for c, a in zip(ct, active, strict=True)):
                 return [None] * len(xs)
-            why = "has no reverse mode: the number of steps is not known before it runs, so there is no bound on what to save"
+            why = "has no reverse mode: the number of steps is known only when it runs, and so is how much to save"
             way_out = (
-                "use lax.scan, or lax.fori_loop with bounds that are Python integers (a fixed number of steps, with "
-                "fg.checkpoint around the body to save memory); or forward mode (fg.jvp, fg.jacfwd); or fg.lax.stop_gradient"
+                "use lax.scan, or lax.fori_loop with bounds that are Python integers (a fixed number of steps; "
+                "fg.checkpoint around the body saves memory); or forward mode (fg.jvp, fg.jacfwd); or lax.stop_gradient"
             )
             raise MissingRule(message("while_loop", why, "", way_out))
 
@@ -295,8 +295,8 @@ class While(Primitive):
     def batch_named(self, size: int, mapped: Sequence[bool], axis_name: Any, *xs: Any) -> tuple[Any, Any]:
         """``batch`` where collectives over ``axis_name`` inside are meant.
 
-        When the condition differs between lanes, the loop runs until it fails in all of them, and a lane that is done keeps
-        its values.
+        When the condition differs between lanes, the loop runs until it fails in all of them, and a lane that is done
+        keeps its values.
         """
         m_cond, m_body, m_carry = self.parts(mapped)
         was = list(m_carry)

@@ -1,8 +1,8 @@
-"""Reverse mode of Scan: the body's vjp in two halves, one for a forward scan that saves residuals, one for a scan back.
+"""Reverse mode of Scan: the body's vjp in halves, one for a forward scan that saves residuals, one for a scan back.
 
-In: ``carry, ys = scan(body, consts, carry, xs)``.  Out: the same scan with residuals stacked behind ``ys``, and a scan in the
-opposite direction whose carry is the cotangent of the carry and the sum of the cotangents of ``consts``.  A value that the way
-back reads comes from where it costs least:
+In: ``carry, ys = scan(body, consts, carry, xs)``.  Out: the same scan with residuals stacked behind ``ys``, and a scan
+in the opposite direction whose carry is the cotangent of the carry and the sum of the cotangents of ``consts``.  A
+value that the way back reads comes from where it costs least:
 
 - a row of ``xs`` or ``ys``: from the stacked array, which exists already
 - what depends on consts only: computed once more, outside the loop
@@ -46,8 +46,9 @@ def active_operands(scan: Scan, mask: Sequence[bool]) -> tuple[bool, ...]:
 class Plan:
     """How one scan runs backward with respect to the inputs of its body marked in ``wrt``.
 
-    ``kept`` are the variables there is a row of per step, and which of ``forward``'s outputs it is; ``invariant`` makes what depends on consts only, ``again`` what is computed
-    again per step, ``late`` the gradients ``grads`` from the cotangents ``ct_carry`` and ``ct_rows`` (by output position).
+    ``kept`` are the variables there is a row of per step, and which of ``forward``'s outputs it is; ``invariant``
+    makes what depends on consts only, ``again`` what is computed again per step, ``late`` the gradients ``grads``
+    from the cotangents ``ct_carry`` and ``ct_rows`` (by output position).
     """
 
     wrt: tuple[bool, ...]
@@ -62,7 +63,7 @@ class Plan:
 
 
 def halves(scan: Scan, mask: Sequence[bool]) -> tuple[Scan, Callable[..., list[Any]]]:
-    """The scan that also stacks residuals, and the backward half as a function of cotangents, residuals and operands."""
+    """The scan that also stacks residuals, and the way back: a function of cotangents, its results and operands."""
     memo = scan.body.memo
     key = ("scan halves", scan.num_consts, scan.num_carry, tuple(mask))
     if key not in memo:
@@ -245,7 +246,7 @@ def _nonzero(
 def drop_zeros(
     eqns: Sequence[Equation], outputs: dict[Var, Atom], cts: Sequence[Var], zero: Iterable[Var]
 ) -> tuple[list[Equation], dict[Var, Atom]]:
-    """Return equations that are linear in ``cts`` without those whose result is zero, and the outputs that may be nonzero.
+    """Return equations that are linear in ``cts`` without those that give zero, and the outputs that may be nonzero.
 
     In: ``{ d = mul ct_a w; e = add d ct_b; return e }`` with ``ct_a`` zero.  Out: ``{ return ct_b }``.
     """

@@ -50,7 +50,7 @@ def scan(
     Raises TreeError or DTypeError (both TypeErrors) when the carry changes its structure or its types, ShapeError (a
     ValueError) when the sizes of axis 0 differ or nothing says how many steps there are.
 
-    >>> scan(lambda total, x: (total + x, total), 0.0, asarray([1.0, 2.0, 3.0]))
+    >>> lax.scan(lambda total, x: (total + x, total), 0.0, fnp.asarray([1.0, 2.0, 3.0]))
     (Array(6., dtype=float32), Array([0., 1., 3.], dtype=float32))
     """
     what = f"scan of {name_of(f)}"
@@ -141,7 +141,7 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
     Raises DTypeError (a TypeError) for a predicate that is no scalar, and when the results differ in type; TreeError
     when they differ in structure.
 
-    >>> cond(asarray(3.0) > 2.0, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
+    >>> lax.cond(fnp.asarray(3.0) > 2.0, lambda x: x + 1.0, lambda x: x * 2.0, 5.0)
     Array(6., dtype=float32)
     """
     what = "cond"
@@ -158,7 +158,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
     ``index`` is an integer scalar.  The rest is as in :func:`cond`.
 
-    >>> switch(7, [lambda x: x, lambda x: -x], 3.0)
+    >>> lax.switch(7, [lambda x: x, lambda x: -x], 3.0)
     Array(-3., dtype=float32)
     """
     what = "switch"
@@ -224,7 +224,7 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
 
     Raises DTypeError or TreeError (both TypeErrors) when the carry changes, or the condition is no bool scalar.
 
-    >>> while_loop(lambda x: x < 100.0, lambda x: x * 3.0, 1.0)
+    >>> lax.while_loop(lambda x: x < 100.0, lambda x: x * 3.0, 1.0)
     Array(243., dtype=float32)
     """
     what = f"while_loop of {name_of(body_fun)}"
@@ -251,7 +251,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: Callable[[Any, Any], Any], init_
     With bounds that are known when tracing this is a :func:`scan`, so that reverse mode works; else a
     :func:`while_loop`. ``i`` is an int32 scalar.  ``init_val`` and errors are as there.
 
-    >>> fori_loop(0, 4, lambda i, total: total + i, 10)
+    >>> lax.fori_loop(0, 4, lambda i, total: total + i, 10)
     Array(16, dtype=int32)
     """
     what = f"fori_loop of {name_of(body_fun)}"
@@ -274,7 +274,7 @@ def map(f: Callable[[Any], Any], xs: Any, *, batch_size: int | None = None) -> A
 
     ``batch_size`` rows at a time are computed together, as by ``vmap``.
 
-    >>> map(lambda x: x * x, asarray([1.0, 2.0, 3.0]))
+    >>> lax.map(lambda x: x * x, fnp.asarray([1.0, 2.0, 3.0]))
     Array([1., 4., 9.], dtype=float32)
     """
     if batch_size is None:

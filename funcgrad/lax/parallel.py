@@ -35,7 +35,7 @@ def psum(x: Any, axis_name: Any) -> Any:
 
     The sum of a Python number is a Python number: ``psum(1, name)`` is the size of the axis.
 
-    >>> vmap(lambda x: x / psum(x, "i"), axis_name="i")(asarray([1.0, 3.0]))
+    >>> fg.vmap(lambda x: x / lax.psum(x, "i"), axis_name="i")(fnp.asarray([1.0, 3.0]))
     Array([0.25, 0.75], dtype=float32)
     """
     if isinstance(x, (int, float)):
@@ -48,7 +48,7 @@ def psum(x: Any, axis_name: Any) -> Any:
 def pmean(x: Any, axis_name: Any) -> Any:
     """Return the mean of ``x`` over all lanes; integers become float32.
 
-    >>> vmap(lambda x: x - pmean(x, "i"), axis_name="i")(asarray([1.0, 3.0]))
+    >>> fg.vmap(lambda x: x - lax.pmean(x, "i"), axis_name="i")(fnp.asarray([1.0, 3.0]))
     Array([-1.,  1.], dtype=float32)
     """
 
@@ -62,7 +62,7 @@ def pmean(x: Any, axis_name: Any) -> Any:
 def pmax(x: Any, axis_name: Any) -> Any:
     """Return the largest of ``x`` over all lanes; lanes that share it share its gradient equally.
 
-    >>> vmap(lambda x: pmax(x, "i"), axis_name="i")(asarray([1.0, 3.0]))
+    >>> fg.vmap(lambda x: lax.pmax(x, "i"), axis_name="i")(fnp.asarray([1.0, 3.0]))
     Array([3., 3.], dtype=float32)
     """
     return _each("pmax", lambda v, name: c.collect(c.PMax(name), v), x, axis_name)
@@ -71,7 +71,7 @@ def pmax(x: Any, axis_name: Any) -> Any:
 def pmin(x: Any, axis_name: Any) -> Any:
     """Return the smallest of ``x`` over all lanes; lanes that share it share its gradient equally.
 
-    >>> vmap(lambda x: pmin(x, "i"), axis_name="i")(asarray([1.0, 3.0]))
+    >>> fg.vmap(lambda x: lax.pmin(x, "i"), axis_name="i")(fnp.asarray([1.0, 3.0]))
     Array([1., 1.], dtype=float32)
     """
     return _each("pmin", lambda v, name: c.collect(c.PMin(name), v), x, axis_name)
@@ -80,7 +80,7 @@ def pmin(x: Any, axis_name: Any) -> Any:
 def axis_index(axis_name: Any) -> Any:
     """Return the number of this lane, an int32 scalar.
 
-    >>> vmap(lambda x: x * axis_index("i"), axis_name="i")(asarray([5, 5, 5]))
+    >>> fg.vmap(lambda x: x * lax.axis_index("i"), axis_name="i")(fnp.asarray([5, 5, 5]))
     Array([ 0,  5, 10], dtype=int32)
     """
     return c.collect(c.AxisIndex(axis_name))
@@ -89,7 +89,7 @@ def axis_index(axis_name: Any) -> Any:
 def axis_size(axis_name: Any) -> int:
     """Return the number of lanes.
 
-    >>> vmap(lambda x: x + axis_size("i"), axis_name="i")(asarray([1, 2]))
+    >>> fg.vmap(lambda x: x + lax.axis_size("i"), axis_name="i")(fnp.asarray([1, 2]))
     Array([3, 4], dtype=int32)
     """
     return _trace.axis_size(axis_name)
@@ -98,7 +98,7 @@ def axis_size(axis_name: Any) -> int:
 def all_gather(x: Any, axis_name: Any, *, axis: int = 0, tiled: bool = False) -> Any:
     """Return the values of all lanes along a new ``axis``, or with ``tiled`` one after another along an existing one.
 
-    >>> vmap(lambda x: all_gather(x, "i"), axis_name="i")(asarray([1.0, 3.0]))
+    >>> fg.vmap(lambda x: lax.all_gather(x, "i"), axis_name="i")(fnp.asarray([1.0, 3.0]))
     Array([[1., 3.],
            [1., 3.]], dtype=float32)
     """
@@ -118,7 +118,7 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, tiled: b
 
     That dimension has the size of the axis and vanishes; with ``tiled`` its size is a multiple and is divided.
 
-    >>> vmap(lambda x: psum_scatter(x, "i"), axis_name="i")(asarray([[1.0, 2.0], [3.0, 4.0]]))
+    >>> fg.vmap(lambda x: lax.psum_scatter(x, "i"), axis_name="i")(fnp.asarray([[1.0, 2.0], [3.0, 4.0]]))
     Array([4., 6.], dtype=float32)
     """
 
@@ -139,7 +139,7 @@ def psum_scatter(x: Any, axis_name: Any, *, scatter_dimension: int = 0, tiled: b
 def ppermute(x: Any, axis_name: Any, perm: Sequence[tuple[int, int]]) -> Any:
     """Return the value of the lane that ``perm``, pairs (source, destination), sends here; zeros where none does.
 
-    >>> vmap(lambda x: ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(asarray([1.0, 2.0, 3.0]))
+    >>> fg.vmap(lambda x: lax.ppermute(x, "i", [(0, 1), (1, 2)]), axis_name="i")(fnp.asarray([1.0, 2.0, 3.0]))
     Array([0., 1., 2.], dtype=float32)
     """
     pairs = tuple([(int(s), int(d)) for s, d in perm])

@@ -24,7 +24,7 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
 
     The work-efficient algorithm of Ladner and Fischer (1980), "Parallel prefix computation".
 
-    >>> associative_scan(lambda a, b: a + b, asarray([1.0, 2.0, 3.0, 4.0]))
+    >>> lax.associative_scan(lambda a, b: a + b, fnp.asarray([1.0, 2.0, 3.0, 4.0]))
     Array([ 1.,  3.,  6., 10.], dtype=float32)
     """
     what = f"associative_scan of {name_of(fn)}"

@@ -1,4 +1,4 @@
-"""What the control-flow functions share: operands as flat values, a loop's body as a flat function, deciding scalars."""
+"""What the control-flow functions share: operands as flat values, a loop's body as a flat function, scalars."""
 
 from __future__ import annotations
 
