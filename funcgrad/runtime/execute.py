@@ -11,12 +11,12 @@ import threading
 import weakref
 from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.errors import DeviceError, ShapeError, message
+from funcgrad.errors import DeviceError, ShapeError, Site, message
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.emit_control import HostCall
@@ -67,6 +67,12 @@ def _out_of_memory(nbytes: int) -> DeviceError:
     used = ggml.load().lib.fg_alloc_in_use()
     way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
     return DeviceError(message("cpu", "out of memory", f"{nbytes:,} bytes asked for, {used:,} in use", way_out))
+
+
+def _copy(b: Buffer, library: ggml.Library) -> Buffer:
+    copy = new_buffer(b.nbytes)
+    library.ffi.memmove(library.ffi.cast("void *", copy.ptr), library.ffi.cast("void *", b.ptr), b.nbytes)
+    return copy
 
 
 class _Exported:
@@ -224,6 +230,15 @@ def _forget(functions: Sequence[int]) -> None:
         ggml.remove_host_function(number)
 
 
+class NodeTime(NamedTuple):
+    """One node in a profile: its kind, the type of its result, the line that asked for it, seconds for one run."""
+
+    kind: str
+    aval: Aval
+    site: Site | None
+    seconds: float
+
+
 class Executable:
     """A graph ready to run on the CPU; ``plan`` has its memory, ``donated`` the arguments whose memory results take."""
 
@@ -293,9 +308,7 @@ class Executable:
             if type(b.guard) is weakref.ref and b.guard() is None:
                 b.guard = None
             if b.guard is not None or addresses.count(b.ptr) > 1:
-                copy = new_buffer(b.nbytes)
-                ffi = self._library.ffi
-                ffi.memmove(ffi.cast("void *", copy.ptr), ffi.cast("void *", b.ptr), b.nbytes)
+                copy = _copy(b, self._library)
                 buffers = [*buffers[:i], copy, *buffers[i + 1 :]]
                 addresses[i] = copy.ptr
         return buffers
@@ -308,6 +321,25 @@ class Executable:
         if raised is not None:
             return raised
         return DeviceError(message("cpu", "a run ended with an internal error", text))
+
+    def profile(self, buffers: Sequence[Buffer], repeat: int = 10) -> list[NodeTime]:
+        """Run ``repeat`` times (donated buffers are copied first) and return each node's mean time, the longest first."""
+        ffi, lib = self._library.ffi, self._library.lib
+        nodes = [n for n in self.plan.nodes if not n.elided]
+        ns = ffi.new("int64_t[]", len(nodes) + 1)
+        lib.fg_program_profile(self._program, ns)
+        try:
+            for _ in range(repeat):
+                self.run([_copy(b, self._library) if i in self.donated else b for i, b in enumerate(buffers)])
+        finally:
+            lib.fg_program_profile(self._program, ffi.NULL)
+        rows = [NodeTime(n.name, n.operands[n.writes[0]].aval, n.site, t / repeat / 1e9) for n, t in zip(nodes, ns)]
+        return sorted(rows, key=lambda row: -row.seconds)
+
+    @property
+    def n_nodes(self) -> int:
+        """The number of nodes that a run computes, those in loops counted once."""
+        return sum([not n.elided for n in self.plan.nodes])
 
     def as_text(self) -> str:
         """The graph that runs, one node a line."""

@@ -58,6 +58,15 @@ class Node:
         self.site: Site | None = None
         self.parts: Sequence[Any] = ()
 
+    @property
+    def name(self) -> str:
+        """What kind of kernel it is."""
+        return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - 100]
+
+
+KINDS = ("map", "reduce", "dot", "take", "scatter", "dynamic_slice", "dynamic_update", "cumulative", "sort")
+CONTROL = ("loop", "while", "cond", "host")
+
 
 class Storage:
     """Memory that one buffer after another lives in; ``bound`` is the argument's or result's number, or -1."""

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdarg>
 #include <cstdint>
 #include <cstdio>
@@ -29,6 +30,7 @@ struct Node {
     int32_t out;
     std::vector<ggml_tensor *> tensors; // the operands' leaves
     std::vector<void *> base;           // filled at each run
+    int64_t *ns = nullptr;              // where the time goes, if anybody asks
 };
 
 [[noreturn]] __attribute__((format(printf, 1, 2))) void fail(const char *format, ...) {
@@ -88,7 +90,10 @@ void run_node(ggml_tensor *dst, int ith, int, void *userdata) {
     Node &node = *static_cast<Node *>(userdata);
     for (size_t i = 0; i < node.tensors.size(); ++i) node.base[i] = node.tensors[i]->data;
     dst->data = dst->view_src->data;
+    if (!node.ns) return fg_kernel_run(node.kernel, node.base.data());
+    const auto start = std::chrono::steady_clock::now();
     fg_kernel_run(node.kernel, node.base.data());
+    *node.ns += std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count();
 }
 
 // Before it aborts, ggml would start a debugger on this process; it looks at this variable when that time comes.
@@ -294,6 +299,10 @@ int fg_graph_run(fg_graph *g, void *const *bound, char *err, int err_size) {
 
 void fg_graph_stop(const char *reason) {
     guarded<int>(-1, nullptr, 0, [&] { stop_reason = reason && *reason ? reason : "stopped"; return 0; });
+}
+
+void fg_graph_profile(fg_graph *g, int64_t *ns) {
+    for (size_t i = 0; i < g->nodes.size(); ++i) g->nodes[i]->ns = ns ? ns + i : nullptr;
 }
 
 int fg_graph_n_nodes(const fg_graph *g) { return int(g->nodes.size()); }

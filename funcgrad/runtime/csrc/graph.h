@@ -43,6 +43,9 @@ int fg_graph_run(fg_graph *g, void *const *bound, char *err, int err_size);
 /* For kernels: ends the innermost fg_graph_run on this thread, whose remaining nodes do nothing, with this message. */
 void fg_graph_stop(const char *reason);
 
+/* From now on every run adds each node's nanoseconds to ns[its number]; NULL ends that. */
+void fg_graph_profile(fg_graph *g, int64_t *ns);
+
 int fg_graph_n_nodes(const fg_graph *g);
 int fg_graph_n_tensors(const fg_graph *g);
 /* A listing, one node a line, cut to size; returns the length that the whole listing has. */

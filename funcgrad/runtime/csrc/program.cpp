@@ -421,6 +421,8 @@ int fg_program_run(fg_program *p, void **bound, char *err, int err_size) {
     return rc;
 }
 
+void fg_program_profile(fg_program *p, int64_t *ns) { fg_graph_profile(p->graph, ns); }
+
 int fg_program_dump(const fg_program *p, char *buf, int size) { return fg_graph_dump(p->graph, buf, size); }
 
 int64_t fg_take_address(int64_t n_bytes) {

@@ -41,6 +41,7 @@ void fg_program_free(fg_program *p);
 /* Runs on bound[0 .. n_in): fills bound[n_in ..) with new memory from fg_alloc, or with the donated argument's. Returns 0;
  * -1 with a message; -2 when there is no memory, with the number of bytes in err. Not re-entrant. */
 int fg_program_run(fg_program *p, void **bound, char *err, int err_size);
+void fg_program_profile(fg_program *p, int64_t *ns); /* fg_graph_profile of its graph */
 int fg_program_dump(const fg_program *p, char *buf, int size);
 
 /* fg_alloc and fg_free with the address as a number; 0 when there is no memory. */
