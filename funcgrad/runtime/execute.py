@@ -323,7 +323,7 @@ class Executable:
         return DeviceError(message("cpu", "a run ended with an internal error", text))
 
     def profile(self, buffers: Sequence[Buffer], repeat: int = 10) -> list[NodeTime]:
-        """Run ``repeat`` times (donated buffers are copied first) and return each node's mean time, the longest first."""
+        """Run ``repeat`` times (donated buffers are copied) and return each node's mean time, the longest first."""
         ffi, lib = self._library.ffi, self._library.lib
         nodes = [n for n in self.plan.nodes if not n.elided]
         ns = ffi.new("int64_t[]", len(nodes) + 1)
@@ -333,7 +333,10 @@ class Executable:
                 self.run([_copy(b, self._library) if i in self.donated else b for i, b in enumerate(buffers)])
         finally:
             lib.fg_program_profile(self._program, ffi.NULL)
-        rows = [NodeTime(n.name, n.operands[n.writes[0]].aval, n.site, t / repeat / 1e9) for n, t in zip(nodes, ns)]
+        rows = [
+            NodeTime(n.name, n.operands[n.writes[0]].aval, n.site, t / repeat / 1e9)
+            for n, t in zip(nodes, ns, strict=False)
+        ]
         return sorted(rows, key=lambda row: -row.seconds)
 
     @property
