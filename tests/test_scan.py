@@ -1,4 +1,4 @@
-"""scan against plain Python loops in float64: values, every mix of transformations, nesting, what is saved per step.
+"""scan against plain Python loops in float64: values, every mix of transformations, nesting, a device.
 
 The truth for values is numpy; for derivatives it is the same function written out as a Python loop (whose rules the
 tests of primitives check), and central differences.
@@ -15,8 +15,6 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
-from funcgrad.control.loops import Scan
-from funcgrad.ir import Aval, Graph, check_graph, subgraphs
 
 RNG = np.random.default_rng(0)
 
@@ -319,165 +317,43 @@ def test_nested(sign: float) -> None:
     close(fg.vmap(fg.grad(fast, (0, 1, 2)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
 
 
-# -- what a scan saves -----------------------------------------------------------------------------------------------
-def scans(graph: Graph) -> list[Scan]:
-    """The scans of a graph in the order in which they run, those in other graphs inside too."""
-    found = []
-    for eqn in graph.eqns:
-        if isinstance(eqn.prim, Scan):
-            found.append(eqn.prim)
-        else:
-            found += [s for g in subgraphs(eqn) for s in scans(g)]
-    return found
+# -- on a device -----------------------------------------------------------------------------------------------------
+def on_cpu(f: Callable[..., Any], args: Sequence[Any]) -> Any:
+    """f compiled for the CPU in float32."""
+    with fg.default_device("cpu"):
+        return tree.map(np.asarray, fg.jit(f)(*[fnp.asarray(np.asarray(x)) for x in args]))
 
 
-def gradient_scans(f: Callable[..., Any], *args: Any) -> tuple[Scan, Scan]:
-    """The scan forward and the scan back of a gradient."""
-    leaves = tuple(range(len(args)))
-    graph = fg.make_graph(lambda *a: fg.value_and_grad(f, leaves)(*a))(*args)
-    forward, back = scans(graph)
-    check_graph(graph)
-    return forward, back
+def near(got: Any, want: Any) -> None:
+    for x, y in zip(tree.leaves(got), tree.leaves(want), strict=True):
+        y = np.asarray(y)
+        assert x.shape == y.shape and x.dtype == (np.float32 if y.dtype == np.float64 else y.dtype)
+        np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
 
-def saved(forward: Scan, rows: int = 0) -> list[Any]:
-    """The types saved per step, behind ``rows`` outputs."""
-    return list(forward.body.out_avals[forward.num_carry + rows :])
+@pytest.mark.ggml
+@ALL_SCANS
+@pytest.mark.parametrize("reverse", [False, True])
+def test_scan_on_cpu(name: str, reverse: bool) -> None:
+    """Values, gradients, forward over reverse and maps of a compiled scan against float64."""
+    fast, slow, every_arg = pair(name, reverse)
+    args, put = floats(tree.map(np.asarray, every_arg))
 
+    def loss32(*a: Any) -> Any:
+        acc = 0.0
+        for k, x in enumerate(tree.leaves(fast(*put(a)))):
+            if fg.numpy.issubdtype(x.dtype, np.floating):
+                acc = acc + (x * np.cos(1.0 + k + np.arange(x.size)).reshape(x.shape) + 0.3 * x * x).sum()
+        return acc
 
-T = 1000
-XS = fnp.asarray(np.ones((T, 8), np.float32), device="numpy")
-H = fnp.asarray(np.ones(8, np.float32), device="numpy")
-KERNEL = fnp.asarray(np.ones((8, 8), np.float32) / 8, device="numpy")
-
-
-def test_a_linear_recurrence_saves_the_carry_only() -> None:
-    """The gradient of h * a needs h; the rows of xs are there already."""
-    forward, back = gradient_scans(lambda a, h, xs: lax.scan(lambda h, x: (h * a + x, None), h, xs)[0].sum(), H, H, XS)
-    assert saved(forward) == [H.aval]
-    assert back.reverse and back.length == T
-    assert back.num_carry == 2  # the cotangent of h, and the sum for a
-
-
-def test_rows_of_xs_are_not_saved_again() -> None:
-    forward, back = gradient_scans(lambda a, xs: lax.scan(lambda h, x: (h + fnp.sum(x * a), None), 0.0, xs)[0], H, XS)
-    assert saved(forward) == []
-    assert XS.aval in [Aval((T, *a.shape), a.dtype) for a in back.body.in_avals]
-
-
-def test_what_depends_on_consts_only_is_computed_once() -> None:
-    """exp(w) leaves the loop, forward and backward."""
-
-    def loss(w: Any, h: Any) -> Any:
-        return lax.scan(lambda h, _: (fnp.tanh(fnp.exp(w) * h), None), h, None, length=T)[0].sum()
-
-    graph = fg.make_graph(lambda *a: fg.grad(loss, (0, 1))(*a))(KERNEL, KERNEL)
-    for s in scans(graph):
-        assert "exp" not in {e.prim.name for e in s.body.eqns}
-    assert [e.prim.name for e in graph.eqns].count("exp") == 1
-
-
-def test_cheap_values_are_computed_again_and_broadcasts_are_not_saved() -> None:
-    """A mask and a broadcast follow from the carry; the exponential is saved."""
-
-    def loss(h: Any) -> Any:
-        def step(h: Any, _: Any) -> Any:
-            wide = fnp.broadcast_to(h.sum(), (64, 8))
-            return fnp.where(h > 0, h * fnp.mean(wide), h * 3.0) + fnp.exp(h), None
-
-        return lax.scan(step, h, None, length=T)[0].sum()
-
-    forward, _ = gradient_scans(loss, H)
-    assert sorted(map(str, saved(forward))) == ["f32[8]", "f32[8]", "f32[]"]
-
-
-def test_a_checkpointed_body_saves_its_inputs_only() -> None:
-    def step(h: Any, x: Any) -> Any:
-        h = fnp.tanh(KERNEL @ fnp.sin(fnp.exp(h) + x))
-        return h, None
-
-    def loss(f: Any) -> Any:
-        return lambda h, xs: lax.scan(f, h, xs)[0].sum()
-
-    kept, _ = gradient_scans(loss(step), H, XS)
-    remat, back = gradient_scans(loss(fg.checkpoint(step)), H, XS)
-    assert saved(remat) == [H.aval]
-    assert len(saved(kept)) == 3
-    assert any(e.prim.name == "checkpoint" for e in back.body.eqns)
-
-
-def test_results_without_cotangent_cost_nothing() -> None:
-    """Only the outputs are used: no zeros for the final carry, none stacked for unused outputs."""
-
-    def loss(h: Any, xs: Any) -> Any:
-        return lax.scan(lambda h, x: (h * x, (fnp.sin(h), fnp.cos(h))), h, xs)[1][0].sum()
-
-    forward, back = gradient_scans(loss, H, XS)
-    assert len(forward.body.out_avals) == 4 and saved(forward, 1) == [H.aval, H.aval]  # sin h, then h and cos h
-    assert back.num_carry == 1
-    assert len(back.body.in_avals) == back.num_carry + 4  # the rows of xs, h, cos h and the cotangent of sin h
-
-
-def test_outputs_serve_as_residuals() -> None:
-    """tanh's derivative follows from its value, which is an output already; only the carry before it is saved."""
-
-    def loss(w: Any, h: Any) -> Any:
-        def step(h: Any, _: Any) -> Any:
-            h = fnp.tanh(w @ h)
-            return h, h
-
-        return lax.scan(step, h, None, length=T)[1].sum()
-
-    forward, _ = gradient_scans(loss, KERNEL, H)
-    assert saved(forward, 1) == [H.aval]
-
-
-def test_no_gradient_for_what_has_no_path() -> None:
-    """The gradient by a value that only decides is zero without any work in the loop."""
-
-    def loss(a: Any, h: Any) -> Any:
-        return lax.scan(lambda h, _: (fnp.where(a > 0, h, -h), None), h, None, length=T)[0].sum()
-
-    _, back = gradient_scans(loss, H, H)
-    assert back.num_carry == 1
-
-
-def test_tracing_does_not_depend_on_the_length() -> None:
-    def equations(n: int) -> int:
-        xs = fnp.asarray(np.ones((n, 8), np.float32))
-        return len(
-            str(fg.make_graph(fg.grad(lambda h: lax.scan(lambda h, x: (fnp.tanh(h * x), h), h, xs)[0].sum()))(H))
-        )
-
-    assert abs(equations(10) - equations(1000)) < 100  # digits of the shapes
-
-
-def test_bodies_are_reachable() -> None:
-    graph = fg.make_graph(lambda x: lax.scan(lambda c, v: (c + v, None), 0.0, x)[0])(np.ones(8, np.float32))
-    (eqn,) = [e for e in graph.eqns if e.prim.name == "scan"]
-    assert [g.in_avals for g in subgraphs(eqn)] == [(Aval((), np.dtype("float32")),) * 2]
-
-
-def test_half_precision_constants_are_summed_in_float32() -> None:
-    """2048 + 1 is 2048 in float16: a sum of 4096 ones must not stop there."""
-    w = fnp.asarray(1.0, dtype="float16")
-    xs = fnp.asarray(np.ones(4096), dtype="float16")
-    grad = fg.grad(lambda w: lax.scan(lambda c, x: (c, w * x), 0.0, xs)[1].astype("float32").sum())(w)
-    assert float(grad) == 4096 and grad.dtype == np.float16
-
-
-def test_results_that_nobody_reads_are_not_made() -> None:
-    """Dead code is found inside: an unused output, the carry that only it needs, and the operands of both."""
-
-    def f(a: Any, b: Any, xs: Any) -> Any:
-        def step(c: Any, x: Any) -> Any:
-            return (c[0] + x * a, fnp.sin(c[1]) * b), fnp.exp(c[1])
-
-        (total, _), _ = lax.scan(step, (a, b), xs)
-        return total
-
-    graph = fg.make_graph(f)(H, H, XS)
-    (scan,) = scans(graph)
-    assert [e.prim.name for e in scan.body.eqns] == ["mul", "add"]
-    assert (scan.num_consts, scan.num_carry) == (1, 1)
-    check_graph(graph)
+    loss64 = losses(name, reverse)[1]
+    every = tuple(range(len(args)))
+    t = direction(args, 5)
+    flat = lambda *a: fast(*put(a))
+    near(on_cpu(flat, args), slow(*every_arg))
+    near(on_cpu(fg.grad(loss32, every), args), fg.grad(loss64, every)(*args))
+    hvp = lambda f: lambda *a: fg.jvp(fg.grad(f, every), a[: len(args)], a[len(args) :])[1]
+    near(on_cpu(hvp(loss32), [*args, *t]), hvp(loss64)(*args, *t))
+    batch = [fnp.stack([x, x * 1.25, x - 0.5]) for x in args]
+    rows = [fg.grad(loss64, every)(*[x[i] for x in batch]) for i in range(3)]
+    near(on_cpu(fg.vmap(fg.grad(loss32, every)), batch), tree.map(lambda *g: fnp.stack(g), *rows))

@@ -1,0 +1,184 @@
+"""What a scan's gradient saves per step, computes again, computes once, and leaves out: the structure of the graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad import lax
+from funcgrad.control.loops import Scan
+from funcgrad.ir import Aval, Graph, check_graph, subgraphs
+
+
+@pytest.fixture(autouse=True)
+def numpy_device() -> Iterator[None]:
+    with fg.default_device("numpy"):
+        yield
+
+
+def scans(graph: Graph) -> list[Scan]:
+    """The scans of a graph in the order in which they run, those in other graphs inside too."""
+    found = []
+    for eqn in graph.eqns:
+        if isinstance(eqn.prim, Scan):
+            found.append(eqn.prim)
+        else:
+            found += [s for g in subgraphs(eqn) for s in scans(g)]
+    return found
+
+
+def gradient_scans(f: Callable[..., Any], *args: Any) -> tuple[Scan, Scan]:
+    """The scan forward and the scan back of a gradient."""
+    leaves = tuple(range(len(args)))
+    graph = fg.make_graph(lambda *a: fg.value_and_grad(f, leaves)(*a))(*args)
+    forward, back = scans(graph)
+    check_graph(graph)
+    return forward, back
+
+
+def saved(forward: Scan, rows: int = 0) -> list[Any]:
+    """The types saved per step, behind ``rows`` outputs."""
+    return list(forward.body.out_avals[forward.num_carry + rows :])
+
+
+T = 1000
+XS = fnp.asarray(np.ones((T, 8), np.float32), device="numpy")
+H = fnp.asarray(np.ones(8, np.float32), device="numpy")
+KERNEL = fnp.asarray(np.ones((8, 8), np.float32) / 8, device="numpy")
+
+
+def test_a_linear_recurrence_saves_the_carry_only() -> None:
+    """The gradient of h * a needs h; the rows of xs are there already."""
+    forward, back = gradient_scans(lambda a, h, xs: lax.scan(lambda h, x: (h * a + x, None), h, xs)[0].sum(), H, H, XS)
+    assert saved(forward) == [H.aval]
+    assert back.reverse and back.length == T
+    assert back.num_carry == 2  # the cotangent of h, and the sum for a
+
+
+def test_rows_of_xs_are_not_saved_again() -> None:
+    forward, back = gradient_scans(lambda a, xs: lax.scan(lambda h, x: (h + fnp.sum(x * a), None), 0.0, xs)[0], H, XS)
+    assert saved(forward) == []
+    assert XS.aval in [Aval((T, *a.shape), a.dtype) for a in back.body.in_avals]
+
+
+def test_what_depends_on_consts_only_is_computed_once() -> None:
+    """exp(w) leaves the loop, forward and backward."""
+
+    def loss(w: Any, h: Any) -> Any:
+        return lax.scan(lambda h, _: (fnp.tanh(fnp.exp(w) * h), None), h, None, length=T)[0].sum()
+
+    graph = fg.make_graph(lambda *a: fg.grad(loss, (0, 1))(*a))(KERNEL, KERNEL)
+    for s in scans(graph):
+        assert "exp" not in {e.prim.name for e in s.body.eqns}
+    assert [e.prim.name for e in graph.eqns].count("exp") == 1
+
+
+def test_cheap_values_are_computed_again_and_broadcasts_are_not_saved() -> None:
+    """A mask and a broadcast follow from the carry; the exponential is saved."""
+
+    def loss(h: Any) -> Any:
+        def step(h: Any, _: Any) -> Any:
+            wide = fnp.broadcast_to(h.sum(), (64, 8))
+            return fnp.where(h > 0, h * fnp.mean(wide), h * 3.0) + fnp.exp(h), None
+
+        return lax.scan(step, h, None, length=T)[0].sum()
+
+    forward, _ = gradient_scans(loss, H)
+    assert sorted(map(str, saved(forward))) == ["f32[8]", "f32[8]", "f32[]"]
+
+
+def test_a_checkpointed_body_saves_its_inputs_only() -> None:
+    def step(h: Any, x: Any) -> Any:
+        h = fnp.tanh(KERNEL @ fnp.sin(fnp.exp(h) + x))
+        return h, None
+
+    def loss(f: Any) -> Any:
+        return lambda h, xs: lax.scan(f, h, xs)[0].sum()
+
+    kept, _ = gradient_scans(loss(step), H, XS)
+    remat, back = gradient_scans(loss(fg.checkpoint(step)), H, XS)
+    assert saved(remat) == [H.aval]
+    assert len(saved(kept)) == 3
+    assert any(e.prim.name == "checkpoint" for e in back.body.eqns)
+
+
+def test_results_without_cotangent_cost_nothing() -> None:
+    """Only the outputs are used: no zeros for the final carry, none stacked for unused outputs."""
+
+    def loss(h: Any, xs: Any) -> Any:
+        return lax.scan(lambda h, x: (h * x, (fnp.sin(h), fnp.cos(h))), h, xs)[1][0].sum()
+
+    forward, back = gradient_scans(loss, H, XS)
+    assert len(forward.body.out_avals) == 4 and saved(forward, 1) == [H.aval, H.aval]  # sin h, then h and cos h
+    assert back.num_carry == 1
+    assert len(back.body.in_avals) == back.num_carry + 4  # the rows of xs, h, cos h and the cotangent of sin h
+
+
+def test_outputs_serve_as_residuals() -> None:
+    """tanh's derivative follows from its value, which is an output already; only the carry before it is saved."""
+
+    def loss(w: Any, h: Any) -> Any:
+        def step(h: Any, _: Any) -> Any:
+            h = fnp.tanh(w @ h)
+            return h, h
+
+        return lax.scan(step, h, None, length=T)[1].sum()
+
+    forward, _ = gradient_scans(loss, KERNEL, H)
+    assert saved(forward, 1) == [H.aval]
+
+
+def test_no_gradient_for_what_has_no_path() -> None:
+    """The gradient by a value that only decides is zero without any work in the loop."""
+
+    def loss(a: Any, h: Any) -> Any:
+        return lax.scan(lambda h, _: (fnp.where(a > 0, h, -h), None), h, None, length=T)[0].sum()
+
+    _, back = gradient_scans(loss, H, H)
+    assert back.num_carry == 1
+
+
+def test_tracing_does_not_depend_on_the_length() -> None:
+    def equations(n: int) -> int:
+        xs = fnp.asarray(np.ones((n, 8), np.float32))
+        return len(
+            str(fg.make_graph(fg.grad(lambda h: lax.scan(lambda h, x: (fnp.tanh(h * x), h), h, xs)[0].sum()))(H))
+        )
+
+    assert abs(equations(10) - equations(1000)) < 100  # digits of the shapes
+
+
+def test_bodies_are_reachable() -> None:
+    graph = fg.make_graph(lambda x: lax.scan(lambda c, v: (c + v, None), 0.0, x)[0])(np.ones(8, np.float32))
+    (eqn,) = [e for e in graph.eqns if e.prim.name == "scan"]
+    assert [g.in_avals for g in subgraphs(eqn)] == [(Aval((), np.dtype("float32")),) * 2]
+
+
+def test_half_precision_constants_are_summed_in_float32() -> None:
+    """2048 + 1 is 2048 in float16: a sum of 4096 ones must not stop there."""
+    w = fnp.asarray(1.0, dtype="float16")
+    xs = fnp.asarray(np.ones(4096), dtype="float16")
+    grad = fg.grad(lambda w: lax.scan(lambda c, x: (c, w * x), 0.0, xs)[1].astype("float32").sum())(w)
+    assert float(grad) == 4096 and grad.dtype == np.float16
+
+
+def test_results_that_nobody_reads_are_not_made() -> None:
+    """Dead code is found inside: an unused output, the carry that only it needs, and the operands of both."""
+
+    def f(a: Any, b: Any, xs: Any) -> Any:
+        def step(c: Any, x: Any) -> Any:
+            return (c[0] + x * a, fnp.sin(c[1]) * b), fnp.exp(c[1])
+
+        (total, _), _ = lax.scan(step, (a, b), xs)
+        return total
+
+    graph = fg.make_graph(f)(H, H, XS)
+    (scan,) = scans(graph)
+    assert [e.prim.name for e in scan.body.eqns] == ["mul", "add"]
+    assert (scan.num_consts, scan.num_carry) == (1, 1)
+    check_graph(graph)
