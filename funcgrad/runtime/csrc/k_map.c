@@ -175,11 +175,11 @@ static void run_flat_block(const map_state *s, int64_t start, int64_t n) {
 
 /* ---- tiles: rows along tile_dim, columns along the last dimension ---- */
 
-static void run_tile(const map_state *s, int64_t tile) {
-    const map_kernel *k = s->k;
+/* The index of a tile's first element, and how many rows and columns it has. */
+static box find_tile(const map_kernel *k, int64_t tile, int64_t *index) {
     int last = k->nd - 1, t = k->tile_dim;
     int64_t down = (k->dim[t] + k->tile_rows - 1) / k->tile_rows, across = (k->dim[last] + k->tile_cols - 1) / k->tile_cols;
-    int64_t index[FG_MAX_DIMS], rest = tile / across;
+    int64_t rest = tile / across;
     index[last] = (tile - rest * across) * k->tile_cols;
     tile = rest / down;
     index[t] = (rest - tile * down) * k->tile_rows;
@@ -190,18 +190,30 @@ static void run_tile(const map_state *s, int64_t tile) {
         tile = q;
     }
     int64_t rows = k->dim[t] - index[t], cols = k->dim[last] - index[last];
-    box b = {rows < k->tile_rows ? rows : k->tile_rows, cols < k->tile_cols ? cols : k->tile_cols, 0, 0};
+    return (box){rows < k->tile_rows ? rows : k->tile_rows, cols < k->tile_cols ? cols : k->tile_cols, 0, 0};
+}
+
+static box tile_strides(const map_kernel *k, box b, const fg_operand *o) {
+    b.row_stride = o->stride[k->tile_dim];
+    b.col_stride = o->stride[k->nd - 1];
+    return b;
+}
+
+static void run_tile(const map_state *s, int64_t tile) {
+    const map_kernel *k = s->k;
+    int64_t index[FG_MAX_DIMS];
+    box b = find_tile(k, tile, index);
     if (k->transpose) {
         const fg_operand *x = &k->in[0].o, *y = &k->out[0].o;
-        transpose_words(s->out[0] + position(k, y, index), y->stride[t], s->in[0] + position(k, x, index), x->stride[last],
-                        b.rows, b.cols);
+        transpose_words(s->out[0] + position(k, y, index), y->stride[k->tile_dim], s->in[0] + position(k, x, index),
+                        x->stride[k->nd - 1], b.rows, b.cols);
         return;
     }
     for (int i = 0; i < k->n_in; i++) {
         const map_operand *o = &k->in[i];
         if (o->splat) continue;
-        b.row_stride = o->o.stride[t], b.col_stride = o->o.stride[last];
-        load_one(s, i, position(k, &o->o, index), s->place[o->place] = buffer_at(s, o->buffer), b);
+        s->place[o->place] = buffer_at(s, o->buffer);
+        load_one(s, i, position(k, &o->o, index), s->place[o->place], tile_strides(k, b, &o->o));
     }
     for (int i = 0; i < k->n_out; i++) {
         if (k->out[i].keep) s->place[k->n_buffers + k->n_in + i] = buffer_at(s, k->out[i].buffer);
@@ -209,8 +221,7 @@ static void run_tile(const map_state *s, int64_t tile) {
     run_program(s, b.rows * b.cols);
     for (int i = 0; i < k->n_out; i++) {
         const map_operand *o = &k->out[i];
-        b.row_stride = o->o.stride[t], b.col_stride = o->o.stride[last];
-        store_box(s->place[o->place], s->out[i] + position(k, &o->o, index), o->o.dtype, b);
+        store_box(s->place[o->place], s->out[i] + position(k, &o->o, index), o->o.dtype, tile_strides(k, b, &o->o));
     }
 }
 

@@ -4,6 +4,7 @@
 #define FG_K_MAP_OPS_H
 #include "map_ops.h"
 #include "math_f32.h"
+#include "math_f32_rare.h"
 
 typedef float f32_any __attribute__((may_alias));
 typedef int32_t i32_any __attribute__((may_alias));

@@ -8,7 +8,8 @@
 #define MAX_REGS 65536
 #define MAX_INSTR 1048576
 #define MAX_BUFFERS 512
-#define STACK_BYTES 32768 /* of registers: what stays in the nearest cache */
+#define STACK_BYTES 32768   /* of registers on the stack; more come from fg_alloc */
+#define CACHE_BYTES 98304   /* of registers at most: beyond the nearest cache, but shorter blocks cost more than that */
 #define TILE_COLS 64 /* with fewer, power-of-two strides make the cache's sets collide */
 #define MIN_BLOCK 256
 #define MAX_BLOCK 1024
@@ -336,7 +337,7 @@ static int64_t choose_tiles(map_kernel *k) {
 }
 
 static void choose_blocks(map_kernel *k, int64_t cost) {
-    int64_t words = STACK_BYTES / 4 / (k->n_buffers ? k->n_buffers : 1), block = MAX_BLOCK, step = 1;
+    int64_t words = CACHE_BYTES / 4 / (k->n_buffers ? k->n_buffers : 1), block = MAX_BLOCK, step = 1;
     while (block > MIN_BLOCK && block > words) block /= 2;
     k->tile_dim = find_tile_dim(k);
     k->transpose = is_transpose(k);
