@@ -227,12 +227,14 @@ class Constant(Primitive):
         return g.constant(self.value)
 
 
-def trace_rule(fun: Callable[..., Any], avals: Sequence[Aval], closed: Sequence[Any], what: str) -> Graph:
+def trace_rule(
+    fun: Callable[..., Any], avals: Sequence[Aval], closed: Sequence[Any], what: str, values: Sequence[Any] | None = None
+) -> Graph:
     """Trace a user's rule after the function itself; ``closed`` are the values that the function closes over, inputs in front.
 
-    Other arrays become constants; another traced value is an error.
+    Other arrays become constants; another traced value is an error.  ``values`` are arguments that Python may look at.
     """
-    traced = trace(fun, avals, name=what, closed=closed)
+    traced = trace(fun, avals, values, name=what, closed=closed)
     extra = traced.captured[len(closed) :]
     if any(isinstance(x, Tracer) for x in extra):
         way_out = "pass the value to the function as an argument"
@@ -242,6 +244,13 @@ def trace_rule(fun: Callable[..., Any], avals: Sequence[Aval], closed: Sequence[
     made = [Equation(Constant(c), (), (v,)) for v, c in zip(inputs, consts, strict=True)]
     kept = [*traced.graph.inputs[:n], *traced.graph.inputs[n + len(extra) :]]
     return simplify(Graph(kept, [*made, *traced.graph.eqns], traced.graph.outputs, what))
+
+
+def check_closed(prim: Any, active: Sequence[bool]) -> None:
+    """Raise FuncgradError when what a function with a custom rule closes over is being differentiated."""
+    if any(active[: prim.num_closed]):
+        requirement = "the function closes over a value that is being differentiated"
+        raise FuncgradError(message(f"{prim.name} {prim.label}", requirement, way_out="pass the value as an argument"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +267,7 @@ class CustomJVP(Call):
     jvp_joint = None  # type: ignore[assignment]  # the user's rule gives the tangent
 
     def halves(self, mask: Sequence[bool]) -> Any:
+        check_closed(self, mask)
         return None
 
     def tangent(self) -> Graph:
@@ -273,6 +283,7 @@ class CustomJVP(Call):
         return found
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
+        check_closed(self, [t is not None for t in ts])
         full = [zeros(x.aval) if t is None else t for t, x in zip(ts, xs, strict=True) if dtypes.is_float(x.aval.dtype)]
         n = len(self.graph.outputs)
         rule = self.tangent()
@@ -329,9 +340,7 @@ class CustomVJP(Call):
         return found
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., Any]]:
-        if any(mask[: self.num_closed]):
-            requirement = "the function closes over a value that is being differentiated"
-            raise FuncgradError(message(f"custom_vjp {self.label}", requirement, way_out="pass the value as an argument"))
+        check_closed(self, mask)
         fwd, bwd = self.rules()
         n, num_closed = len(self.graph.outputs), self.num_closed
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.array import as_value, asarray, to_host
+from funcgrad.array import as_value, asarray
 from funcgrad.errors import DTypeError, ShapeError, TreeError, message
 from funcgrad.ir import Graph, Literal
 from funcgrad.passes.forward import jvp_graph
@@ -29,6 +29,7 @@ from funcgrad.transforms.flat import (
     materialize,
     name_of,
     split_args,
+    typed,
     values_of,
 )
 
@@ -182,16 +183,8 @@ def _cotangents(ct: Any, out_def: tree.TreeDef, avals: Sequence[Any], what: str)
     cts = []
     for leaf, aval in zip(out_def.flatten_up_to(ct, what), avals, strict=True):
         if dtypes.is_float(aval.dtype):
-            cts.append(_typed(leaf, aval, f"{what}: cotangent"))
+            cts.append(typed(leaf, aval, f"{what}: cotangent"))
     return cts
-
-
-def _typed(leaf: Any, aval: Any, what: str) -> Any:
-    """Return a value of exactly the type ``aval``; Python numbers and host data take its dtype."""
-    x = leaf if hasattr(leaf, "aval") else asarray(to_host(leaf, aval.dtype, True))
-    if x.aval != aval:
-        raise ShapeError(message(what, f"the type must be {aval}", str(x.aval)))
-    return x
 
 
 # -- jvp ---------------------------------------------------------------------------------------------------------
@@ -206,7 +199,7 @@ def _push_graph(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, 
 
 def _tangents(tangents: Sequence[Any], values: Sequence[Any], treedef: tree.TreeDef, wrt: Sequence[bool], what: str) -> list[Any]:
     leaves = treedef.flatten_up_to(tuple(tangents), what)
-    return [_typed(t, v.aval, f"{what}: tangent") for t, v, w in zip(leaves, values, wrt, strict=True) if w]
+    return [typed(t, v.aval, f"{what}: tangent") for t, v, w in zip(leaves, values, wrt, strict=True) if w]
 
 
 def _spread_tangents(graph: Graph, num: int, tangents: Sequence[Any]) -> list[Any]:

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad import dtypes, tree
-from funcgrad.array import as_value
 from funcgrad.control.call import CustomJVP, CustomVJP, trace_rule
-from funcgrad.errors import MissingRule, ShapeError, TreeError, message
+from funcgrad.errors import MissingRule, TreeError, message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.primitive import accumulate, zeros
@@ -22,6 +21,7 @@ from funcgrad.transforms.flat import (
     name_of,
     positions,
     split_args,
+    typed,
     values_of,
     without_static,
 )
@@ -37,7 +37,7 @@ class _Custom:
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()):
         self.fun = fun
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())
         self.what = f"{self.kind} {name_of(fun)}"
         try:
             self.signature: inspect.Signature | None = inspect.signature(fun)
@@ -91,7 +91,7 @@ class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
         avals = avals_of(values)
         flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
         primal = trace(flat, avals, values, name=self.what)
-        rules = _VJPRules(self, static, put, kwargs, treedef, avals, traced_out(flat, primal), primal.captured)
+        rules = _VJPRules(self, static, put, kwargs, treedef, values, traced_out(flat, primal), primal.captured)
         prim = CustomVJP(dead_code(primal.graph), name_of(self.fun), rules.fwd, rules.bwd, len(primal.captured))
         outs = bind_all(prim, *primal.captured, *values)
         return tree.unflatten(flat.out_tree, [materialize(o) for o in outs])
@@ -105,9 +105,9 @@ def traced_out(flat: FlatFunction, traced: Traced) -> tuple[tree.TreeDef, tuple[
 class _VJPRules:
     """Traces ``fwd`` and ``bwd`` of one call when they are first needed."""
 
-    def __init__(self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, avals: Any, out: Any, closed: Any):
+    def __init__(self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, values: Any, out: Any, closed: Any):
         self.owner, self.static, self.put, self.kwargs = owner, static, put, kwargs
-        self.treedef, self.avals, self.closed = treedef, avals, closed
+        self.treedef, self.values, self.avals, self.closed = treedef, values, avals_of(values), closed
         self.out_tree, self.out_avals = out
         self.what = owner.what
         self.res_tree: tree.TreeDef
@@ -116,7 +116,7 @@ class _VJPRules:
     def fwd(self) -> Graph:
         """Outputs and residuals."""
         flat = FlatFunction(self._forward, self.treedef, f"{self.what}: fwd")
-        graph = trace_rule(flat, self.avals, self.closed, f"{self.what}: fwd")
+        graph = trace_rule(flat, self.avals, self.closed, f"{self.what}: fwd", self.values)
         out_tree, self.res_tree = flat.out_tree.children
         n = out_tree.num_leaves
         if out_tree != self.out_tree or graph.out_avals[:n] != self.out_avals:
@@ -157,14 +157,6 @@ class _VJPRules:
                 if dtypes.is_float(aval.dtype):
                     out.append(zeros(aval) if sub is None else typed(sub, aval, f"{self.what}: bwd: a cotangent"))
         return out
-
-
-def typed(x: Any, aval: Aval, what: str) -> Any:
-    """Return a value of exactly the type ``aval``, or raise ShapeError."""
-    v = as_value(x, aval.dtype)
-    if v.aval != aval:
-        raise ShapeError(message(what, f"the type must be {aval}", str(v.aval)))
-    return v
 
 
 class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
@@ -225,14 +217,15 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
         prim = CustomJVP(
             dead_code(primal.graph),
             name_of(self.fun),
-            lambda: self._tangent(static, treedef, avals, out, closed),
+            lambda: self._tangent(static, treedef, values, out, closed),
             len(closed),
         )
         return tree.unflatten(flat.out_tree, [materialize(o) for o in bind_all(prim, *closed, *values)])
 
-    def _tangent(self, static: Sequence[Any], treedef: Any, avals: Sequence[Aval], out: Any, closed: Any) -> Graph:
+    def _tangent(self, static: Sequence[Any], treedef: Any, values: Sequence[Any], out: Any, closed: Any) -> Graph:
         """The graph of the rule: primals and tangents of the float ones in, outputs and tangents of the float ones out."""
         out_tree, out_avals = out
+        avals = avals_of(values)
 
         def run(*flat: Any) -> list[Any]:
             assert self.rule is not None
@@ -242,9 +235,11 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
             result = self.rule(*static, primals, tree.unflatten(treedef, ts))
             if not (isinstance(result, tuple) and len(result) == 2):
                 raise TreeError(message(f"{self.what}: rule", "a pair (out, tangent) is required", type(result).__name__))
-            outs, touts = [out_tree.flatten_up_to(r, self.what) for r in result]
+            outs, touts = [out_tree.flatten_up_to(r, f"{self.what}: rule") for r in result]
+            outs = [typed(o, a, f"{self.what}: rule: a result") for o, a in zip(outs, out_avals, strict=True)]
             pairs = [(t, a) for t, a in zip(touts, out_avals, strict=True) if dtypes.is_float(a.dtype)]
-            return [*[as_value(o) for o in outs], *[typed(t, a, f"{self.what}: rule: a tangent") for t, a in pairs]]
+            return [*outs, *[typed(t, a, f"{self.what}: rule: a tangent") for t, a in pairs]]
 
         ts_avals = [a for a in avals if dtypes.is_float(a.dtype)]
-        return trace_rule(run, [*avals, *ts_avals], closed, f"{self.what}: rule")
+        known = [*values, *[None] * len(ts_avals)]
+        return trace_rule(run, [*avals, *ts_avals], closed, f"{self.what}: rule", known)

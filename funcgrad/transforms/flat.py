@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad import tree
-from funcgrad.array import SCALARS, as_value, asarray, leaf_value
-from funcgrad.errors import TreeError, message
+from funcgrad.array import SCALARS, as_value, asarray, leaf_value, to_host
+from funcgrad.errors import ShapeError, TreeError, message
 from funcgrad.ir import Aval, Literal
 from funcgrad.primitive import apply
 from funcgrad.trace import Tracer, Value, current_builder
@@ -97,6 +97,21 @@ def abstract_leaves(args: Any, what: str) -> tuple[list[Aval], tree.TreeDef]:
     pairs, treedef = tree.flatten_with_path(args)
     leaves = [x if isinstance(x, Aval) else leaf_value(x, tree.keystr(p) or "the root", what).aval for p, x in pairs]
     return leaves, treedef
+
+
+def typed(x: Any, aval: Aval, what: str) -> Any:
+    """Return a value of exactly the type ``aval``, or raise ShapeError; numbers and host data take its dtype."""
+    if isinstance(x, SCALARS):
+        v: Any = Literal(x, aval.dtype)
+    elif isinstance(x, (Value, Literal)):
+        v = x
+    elif hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+        v = asarray(to_host(x, aval.dtype, True))
+    else:
+        raise TreeError(message(what, "a number or an array is required", type(x).__name__))
+    if v.aval != aval:
+        raise ShapeError(message(what, f"the type must be {aval}", str(v.aval)))
+    return v
 
 
 def avals_of(values: Sequence[Any]) -> list[Aval]:

@@ -74,7 +74,7 @@ class Jit:
     """A jitted function; see :func:`jit`."""
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())
         self.fun, self.name = fun, name_of(fun)
         self.static_argnums = _tuple(options["static_argnums"])
         self.static_argnames = frozenset(_tuple(options["static_argnames"]))
