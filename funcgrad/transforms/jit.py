@@ -23,7 +23,7 @@ from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.runtime import device as _device
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
-from funcgrad.transforms.explain import Signature, report_retrace
+from funcgrad.transforms.explain import Signature, differences, report_retrace
 from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of
 from funcgrad.transforms.stages import JitStats, Traced
 
@@ -255,7 +255,17 @@ class Jit:
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running; see :class:`Traced`."""
         entry, _ = self._entry(args, kwargs)
-        return Traced(entry.graph, entry.out_tree, self.name, entry.device, entry.signature.donated, entry)
+        call = functools.partial(self._call_compiled, entry)
+        return Traced(entry.graph, entry.out_tree, self.name, entry.device, call, functools.partial(self._compile, entry))
+
+    def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
+        signature, leaves, _ = self.signature(args, kwargs)
+        if signature != entry.signature:
+            got = "\n    ".join(differences(entry.signature, signature))
+            raise TypeError(message(f"compiled {self.name}", "arguments must have the signature compiled for", got))
+        storages = self._storages(entry, leaves)
+        assert storages is not None
+        return self._run(entry, storages, leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """``trace(...).lower()``."""

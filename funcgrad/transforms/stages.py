@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from funcgrad import tree
+from funcgrad.errors import message
 from funcgrad.ir import Graph, format_graph
+from funcgrad.passes.cost import Cost, cost_of, costs
+from funcgrad.passes.pipeline import prepare
 
-__all__ = ["Compiled", "JitStats", "Lowered", "Traced"]
+__all__ = ["Compiled", "JitStats", "Lowered", "MemoryAnalysis", "Traced"]
 
 
 @dataclass
 class JitStats:
-    """What a jitted function has done so far."""
+    """What a jitted function has done so far; ``uploads`` counts calls that sent host data, ``nodes`` the last graph's nodes."""
 
     traces: int = 0
     calls: int = 0
@@ -26,16 +30,31 @@ class JitStats:
     explained: bool = field(default=False, repr=False)
 
 
+class MemoryAnalysis(NamedTuple):
+    """Bytes that one call takes, exactly, under JAX's names; ``peak_size_in_bytes`` is the most at any time."""
+
+    argument_size_in_bytes: int
+    output_size_in_bytes: int
+    alias_size_in_bytes: int
+    temp_size_in_bytes: int
+    peak_size_in_bytes: int
+
+
 @dataclass
 class Traced:
-    """A function traced for one signature."""
+    """A function traced for one signature: ``graph``, and the structure of its result."""
 
     graph: Graph
     out_tree: tree.TreeDef
     name: str
     device: Any
-    donated: frozenset[int]
-    entry: Any
+    call: Callable[..., Any] = field(repr=False)
+    get_executable: Callable[[], Any] = field(repr=False)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the result, in its structure."""
+        return tree.unflatten(self.out_tree, list(self.graph.out_avals))
 
     def lower(self) -> Lowered:
         """Get ready to compile for the device."""
@@ -48,27 +67,68 @@ class Lowered:
 
     traced: Traced
 
+    @property
+    def prepared(self) -> Graph:
+        """The graph as the device lowers it: simplified, inlined, fused."""
+        return prepare(self.traced.graph)
+
     def as_text(self, sites: bool = False) -> str:
-        """The graph as text; ``sites`` adds source lines."""
-        return format_graph(self.traced.graph, sites=sites)
+        """The prepared graph as text; ``sites`` adds the user's source lines."""
+        return format_graph(self.prepared, sites=sites)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating-point operations and bytes moved in all."""
+        return cost_of(self.prepared)
+
+    def costs(self) -> list[Cost]:
+        """Floating-point operations and bytes moved by each operation, with its source line."""
+        return costs(self.prepared)
 
     def compile(self) -> Compiled:
-        """Compile."""
-        entry = self.traced.entry
-        k = len(entry.captured)
-        executable = entry.executable or self.traced.device.compile(
-            self.traced.graph, frozenset(k + i for i in self.traced.donated)
-        )
-        return Compiled(self.traced, executable)
+        """Plan and build what runs."""
+        return Compiled(self, self.traced.get_executable())
 
 
 @dataclass
 class Compiled:
     """A function compiled for one signature; call it with arguments of that signature."""
 
-    traced: Traced
-    executable: Any
+    lowered: Lowered
+    executable: Any = field(repr=False)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.lowered.traced.call(*args, **kwargs)
 
     def as_text(self, sites: bool = False) -> str:
-        """The graph as text."""
-        return format_graph(self.traced.graph, sites=sites)
+        """What runs, as text: the device's own listing where it has one."""
+        listing = getattr(self.executable, "as_text", None)
+        return listing() if listing is not None and not sites else self.lowered.as_text(sites)
+
+    def cost_analysis(self) -> dict[str, float]:
+        """Floating-point operations and bytes moved in all."""
+        return self.lowered.cost_analysis()
+
+    def costs(self) -> list[Cost]:
+        """Floating-point operations and bytes moved by each operation, with its source line."""
+        return self.lowered.costs()
+
+    def memory_analysis(self) -> MemoryAnalysis:
+        """The exact memory of one call, from the plan; the numpy device has none."""
+        plan = self._plan()
+        sizes = (plan.argument_bytes, plan.output_bytes, plan.alias_bytes, plan.temp_bytes, plan.peak_bytes)
+        return MemoryAnalysis(*sizes)
+
+    def memory_table(self) -> list[Any]:
+        """Every buffer of the plan: type, kind, bytes, first and last node, place, source line."""
+        return list(self._plan().rows)
+
+    def live_bytes(self) -> list[int]:
+        """Bytes in use while each node runs."""
+        return list(self._plan().live_at())
+
+    def _plan(self) -> Any:
+        plan = getattr(self.executable, "plan", None)
+        if plan is None:
+            name = self.lowered.traced.device.name
+            raise NotImplementedError(message("memory_analysis", "the device must plan memory", name, "use the cpu device"))
+        return plan
