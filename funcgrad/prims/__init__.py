@@ -7,9 +7,11 @@ from funcgrad.prims import (
     functions,
     index,
     layout,
+    linalg,
     logic,
     order,
     pointwise,
+    spectral,
     window,
 )
 
@@ -20,8 +22,10 @@ __all__ = [
     "functions",
     "index",
     "layout",
+    "linalg",
     "logic",
     "order",
     "pointwise",
+    "spectral",
     "window",
 ]
