@@ -25,6 +25,7 @@ from funcgrad.errors import DeviceError
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.primitive import Primitive, apply
 from funcgrad.prims.layout import broadcast, iota, pad, reshape, reverse, slice_, transpose
+from funcgrad.prims.order import Argsort, Sort
 from funcgrad.prims.pointwise import add, maximum, mul, neg, sub
 from funcgrad.runtime import device
 from funcgrad.runtime.cpu import CpuDevice
@@ -63,6 +64,12 @@ def execute(cpu: CpuDevice, graph: Graph, values: Sequence[Any], donate: frozens
     return [cpu.get(b, a.aval) for b, a in zip(outs, graph.outputs, strict=True)]
 
 
+def compiled(cpu: CpuDevice, graph: Graph, values: Sequence[Any]) -> list[Any]:
+    """Through the whole pipeline, fusion included."""
+    outs = cpu.compile(graph).run([cpu.wrap(v) for v in values])
+    return [cpu.get(b, a.aval) for b, a in zip(outs, graph.outputs, strict=True)]
+
+
 def compare(got: Sequence[Any], want: Sequence[Any]) -> None:
     assert len(got) == len(want)
     for g, w in zip(got, want, strict=True):
@@ -76,7 +83,9 @@ def compare(got: Sequence[Any], want: Sequence[Any]) -> None:
 
 def check(cpu: CpuDevice, fun: Callable[..., Sequence[Any]], *values: Any) -> None:
     graph = record(fun, *values)
-    compare(execute(cpu, graph, values), evaluate(graph, values))
+    want = evaluate(graph, values)
+    compare(execute(cpu, graph, values), want)
+    compare(compiled(cpu, graph, values), want)
 
 
 def f32(*shape: int, seed: int = 0) -> Any:
@@ -555,6 +564,37 @@ def test_out_of_memory_is_an_error_with_the_numbers(cpu: CpuDevice) -> None:
         exe.run([cpu.put(f32())])
     gc.collect()
     assert cpu.bytes_in_use == before
+
+
+def test_a_sort_writes_only_what_is_read(cpu: CpuDevice) -> None:
+    x = f32(50, 3)
+    both = cpu.build(record(lambda x: [*bind_all(Sort(0), x), *bind_all(Argsort(0), x)], x))
+    one = cpu.build(record(lambda x: bind_all(Argsort(0), x), x))
+    assert [n.name for n in one.plan.nodes] == ["sort"] and one.plan.temp_bytes == 0
+    got = [cpu.get(b, a.aval) for b, a in zip(both.run([cpu.put(x)]), both.plan.outputs, strict=True)]
+    np.testing.assert_array_equal(got[0], np.sort(x, 0))
+    np.testing.assert_array_equal(got[1], np.argsort(x, 0, kind="stable"))
+    (only,) = one.run([cpu.put(x)])
+    np.testing.assert_array_equal(cpu.get(only, Aval((50, 3), I32)), got[1])
+
+
+def test_bytes_that_are_not_bools(cpu: CpuDevice) -> None:
+    odd = np.array([0, 1, 2, 255], np.uint8).view(np.bool_)
+    graph = record(lambda b: [apply("eq", b, Literal(True, dtypes.bool_)), apply("convert", b, to=I32)], odd)
+    exe = cpu.build(graph)
+    for put in (cpu.put, cpu.wrap):
+        got = [cpu.get(b, a.aval) for b, a in zip(exe.run([put(odd)]), graph.outputs, strict=True)]
+        np.testing.assert_array_equal(got[0], [False, True, True, True])
+        np.testing.assert_array_equal(got[1], [0, 1, 1, 1])
+
+
+def test_a_profile_has_every_node(cpu: CpuDevice) -> None:
+    x = f32(64, 64)
+    exe = cpu.build(record(lambda x: [apply("exp", transpose(x, (1, 0))), add(x, 1.0)], x), frozenset({0}))
+    b = cpu.put(x)
+    rows = exe.profile([b], 3)
+    assert [r.kind for r in rows] == ["map"] * exe.n_nodes and all(r.seconds > 0 for r in rows)
+    np.testing.assert_array_equal(cpu.get(b, Aval((64, 64), F32)), x)
 
 
 # -- threads and processes ---------------------------------------------------------------------------------------

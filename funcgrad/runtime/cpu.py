@@ -36,6 +36,8 @@ class CpuDevice(device.Device):
 
     def put(self, host: np.ndarray[Any, Any]) -> Buffer:
         """Copy host data into new memory."""
+        if host.dtype == dtypes.bool_:  # numpy takes any byte that is not 0 for true, the kernels only 1
+            host = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
         buffer = new_buffer(host.nbytes)
         if host.nbytes:
             data = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
@@ -45,7 +47,10 @@ class CpuDevice(device.Device):
 
     def wrap(self, host: np.ndarray[Any, Any]) -> Buffer:
         """Use the memory of a contiguous numpy array as it is; it must not be written while the buffer lives."""
-        if not host.flags.c_contiguous or host.dtype not in CODES_ON_DEVICE:
+        host = np.asarray(host)  # a numpy scalar's own address is gone as soon as it is asked for
+        if not host.flags.c_contiguous or host.dtype not in ON_DEVICE:
+            return self.put(host)
+        if host.dtype == dtypes.bool_ and host.size and host.view(np.uint8).max() > 1:
             return self.put(host)
         return Buffer(host.__array_interface__["data"][0], host.nbytes, guard=host)
 
@@ -108,6 +113,6 @@ class CpuDevice(device.Device):
         return int(self._library.lib.fg_alloc_in_use())
 
 
-CODES_ON_DEVICE = dtypes.ALL - {dtypes.float64}
+ON_DEVICE = dtypes.ALL - {dtypes.float64}
 
 device.register("cpu", lambda: [CpuDevice()])

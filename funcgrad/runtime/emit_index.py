@@ -148,5 +148,6 @@ class Indexing(Core):
         x = self.dense(x)
         values, order = self.new(x.aval), self.new(Aval(x.aval.shape, dtypes.int32))
         words = [CODES[x.aval.dtype], *_around(x.aval.shape, axis), 0, x.offset, 1, 0, 2, 0]
-        self.node(SORT, words, (x.buf, values.buf, order.buf), (1, 2))
+        node = self.node(SORT, words, (x.buf, values.buf, order.buf), (1, 2))
+        node.optional = {1: 6, 2: 8}
         return values, order

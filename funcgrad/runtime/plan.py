@@ -42,7 +42,19 @@ class Node:
     ``copies`` says that it does nothing when slots 0 and 1 share memory.  ``keep`` keeps it although no result is read.
     """
 
-    __slots__ = ("copies", "elided", "keep", "kind", "operands", "parts", "reuse", "site", "words", "writes")
+    __slots__ = (
+        "copies",
+        "elided",
+        "keep",
+        "kind",
+        "operands",
+        "optional",
+        "parts",
+        "reuse",
+        "site",
+        "words",
+        "writes",
+    )
 
     def __init__(
         self,
@@ -57,6 +69,19 @@ class Node:
         self.copies, self.elided, self.keep = copies, False, False
         self.site: Site | None = None
         self.parts: Sequence[Any] = ()
+        self.optional: dict[int, int] = {}  # results (by slot) that need not be written: where in words the slot stands
+
+    def leave_out(self, needed: Sequence[bool]) -> None:
+        """Do not write the optional results that nobody needs; later operands move up."""
+        for slot in sorted(self.optional, reverse=True):
+            if needed[slot]:
+                continue
+            self.words[self.optional.pop(slot)] = -1
+            for later in sorted(t for t in self.optional if t > slot):
+                self.words[self.optional[later]] = later - 1
+                self.optional[later - 1] = self.optional.pop(later)
+            self.operands = [b for k, b in enumerate(self.operands) if k != slot]
+            self.writes = [w - (w > slot) for w in self.writes if w != slot]
 
     @property
     def name(self) -> str:
@@ -173,8 +198,10 @@ def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Buf]) -> list[Node]:
     out = []
     for node in reversed(nodes):
         ops = node.operands
-        if node.keep or any(id(ops[w]) in needed for w in node.writes):
-            needed.update(map(id, ops))
+        if node.keep or any([id(ops[w]) in needed for w in node.writes]):
+            if node.optional:
+                node.leave_out([id(b) in needed for b in ops])
+            needed.update(map(id, node.operands))
             out.append(node)
     out.reverse()
     return out
