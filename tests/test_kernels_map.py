@@ -183,6 +183,57 @@ def test_many_registers_and_operands() -> None:
         np.testing.assert_array_equal(outs[i], xs[i] + xs[(i + 1) % 100])
 
 
+INTEGER_OPS = {
+    "add_i": np.add,
+    "sub_i": np.subtract,
+    "mul_i": np.multiply,
+    "xor": np.bitwise_xor,
+    "and": np.bitwise_and,
+}
+
+
+def random_program(rng: np.random.Generator, inputs: list[Array], n_regs: int) -> tuple[list[Any], dict[int, Array]]:
+    """Instructions that reuse registers at random, and what numpy leaves in each register."""
+    regs = dict(enumerate(inputs))
+    program: list[tuple[Any, ...]] = []
+    for _ in range(int(rng.integers(0, 12))):
+        dst, name = int(rng.integers(n_regs)), str(rng.choice([*INTEGER_OPS, "select", "mov", "const"]))
+        a, b, c = (int(r) for r in rng.choice(list(regs), 3))
+        if name == "const":
+            value = int(rng.integers(-100, 100))
+            program.append((name, dst, value))
+            regs[dst] = np.full(inputs[0].shape, value, np.int32)
+        elif name == "select":
+            program.append((name, dst, a, b, c))
+            regs[dst] = np.where(regs[a] != 0, regs[b], regs[c])
+        elif name == "mov":
+            program.append((name, dst, a))
+            regs[dst] = regs[a]
+        else:
+            program.append((name, dst, a, b))
+            regs[dst] = INTEGER_OPS[name](regs[a], regs[b])
+    return program, regs
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_random_programs_in_place(seed: int) -> None:
+    """Random register programs whose outputs lie over inputs: no value may be overwritten before its last use."""
+    rng = np.random.default_rng(seed)
+    shape = [(int(rng.integers(1, 3000)),), (40, 50), (17, 64)][seed % 3]
+    memory = [rng.integers(-50, 50, shape).astype(np.int32) for _ in range(int(rng.integers(1, 4)))]
+    if seed % 5 == 0 and len(shape) == 2:
+        memory[0] = np.ascontiguousarray(memory[0].T).T  # one operand transposed: tiles
+    inputs = [m.copy(order="K") for m in memory]
+    program, regs = random_program(rng, inputs, len(inputs) + int(rng.integers(0, 4)))
+    n_regs = max(len(inputs), *(int(p[1]) + 1 for p in program), 1) if program else len(inputs)
+    written = [int(r) for r in rng.choice(list(regs), int(rng.integers(1, 4)))]
+    over = rng.permutation(len(memory))[: len(written)]
+    targets = [memory[i] for i in over] + [np.empty(shape, np.int32) for _ in written[len(over) :]]
+    Kernel(shape, memory, list(zip(written, targets, strict=True)), program, n_regs).run()
+    for reg, target in zip(written, targets, strict=True):
+        np.testing.assert_array_equal(target, regs[reg])
+
+
 CHAIN = [("tanh_f", 1, 0), ("logistic_f", 2, 0), ("mul_f", 1, 1, 2), ("sin_f", 2, 0), ("log1p_f", 3, 1)]
 CHAIN += [("sub_f", 1, 2, 3)]
 

@@ -315,13 +315,13 @@ static void number_places(map_kernel *k) {
 
 static int is_transpose(const map_kernel *k) {
     const map_operand *x = k->in, *y = k->out;
-    return k->tile_dim >= 0 && k->n_in == 1 && k->n_out == 1 && k->n_instr == 0 && x->keep && y->word &&
+    return k->tile_dim >= 0 && k->n_in == 1 && k->n_out == 1 && y->place == x->place && x->keep && y->word &&
            x->o.stride[k->tile_dim] == 4 && y->o.stride[k->nd - 1] == 4;
 }
 
 static int is_copy(const map_kernel *k) {
     const map_operand *x = k->in, *y = k->out;
-    return k->n_in == 1 && k->n_out == 1 && k->n_instr == 0 && x->flat && y->flat && x->o.dtype == y->o.dtype;
+    return k->n_in == 1 && k->n_out == 1 && y->place == x->place && x->flat && y->flat && x->o.dtype == y->o.dtype;
 }
 
 /* Tiles read and write runs of at least a cache line; a mere copy needs no registers, which would limit their size. */
