@@ -24,7 +24,8 @@ from funcgrad.errors import TracerArrayConversionError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy import arithmetic, logical, products
 from funcgrad.numpy.indexing import getitem
-from funcgrad.numpy.manipulation import reshape, swapaxes, transpose, unstack
+from funcgrad.numpy.joining import unstack
+from funcgrad.numpy.manipulation import reshape, swapaxes, transpose
 from funcgrad.numpy.updates import At
 from funcgrad.prims import logic
 from funcgrad.trace import Tracer, Value
@@ -82,7 +83,9 @@ _COMPARISONS = {
 
 # -- containers --------------------------------------------------------------------------------------------------
 def _setitem(self: Any, idx: Any, value: Any) -> None:
-    way_out = "x = x.at[i].set(v) makes an updated copy (in place under a donated jit); also .add, .multiply, .min, .max"
+    way_out = (
+        "x = x.at[i].set(v) makes an updated copy (in place under a donated jit); also .add, .multiply, .min, .max"
+    )
     raise TypeError(message("x[i] = v", "arrays are immutable", way_out=way_out))
 
 
@@ -150,7 +153,9 @@ def _dlpack_device(self: Any) -> tuple[int, int]:
 
 def _namespace(self: Any, /, *, api_version: str | None = None) -> Any:
     if api_version is not None and api_version not in ("2021.12", "2022.12", "2023.12", "2024.12"):
-        raise ValueError(message("__array_namespace__", "a version from 2021.12 to 2024.12 is required", repr(api_version)))
+        raise ValueError(
+            message("__array_namespace__", "a version from 2021.12 to 2024.12 is required", repr(api_version))
+        )
     return fnp
 
 
@@ -202,7 +207,21 @@ def _same(self: Any) -> Any:
 
 _FUNCTIONS = (
     *("sum", "mean", "var", "std", "max", "min", "argmax", "argmin", "prod", "any", "all", "ptp", "cumsum", "cumprod"),
-    *("ravel", "astype", "squeeze", "round", "dot", "sort", "argsort", "argpartition", "take", "repeat", "copy", "conj", "conjugate"),
+    *(
+        "ravel",
+        "astype",
+        "squeeze",
+        "round",
+        "dot",
+        "sort",
+        "argsort",
+        "argpartition",
+        "take",
+        "repeat",
+        "copy",
+        "conj",
+        "conjugate",
+    ),
     *("nonzero", "diagonal", "trace", "searchsorted", "choose", "compress"),
 )
 _METHODS: dict[str, Any] = {

@@ -6,186 +6,20 @@ Stricter than ``funcgrad.numpy``: operands must have one dtype and one shape, Py
 Array([2., 3.], dtype=float32)
 """
 
-from funcgrad.lax.control_flow import (
-    associative_scan,
-    cond,
-    fori_loop,
-    map,
-    scan,
-    switch,
-    while_loop,
-)
-from funcgrad.lax.convolution import (
-    ConvDimensionNumbers,
-    batch_matmul,
-    conv,
-    conv_dimension_numbers,
-    conv_general_dilated,
-    conv_general_dilated_patches,
-    conv_transpose,
-    conv_with_general_padding,
-    dot,
-    dot_general,
-    padtype_to_pads,
-)
-from funcgrad.lax.elementwise import (
-    abs,
-    acos,
-    acosh,
-    add,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    bitcast_convert_type,
-    bitwise_and,
-    bitwise_not,
-    bitwise_or,
-    bitwise_xor,
-    cbrt,
-    ceil,
-    clamp,
-    clz,
-    conj,
-    convert_element_type,
-    cos,
-    cosh,
-    digamma,
-    div,
-    eq,
-    erf,
-    erf_inv,
-    erfc,
-    exp,
-    exp2,
-    expm1,
-    floor,
-    ge,
-    gt,
-    integer_pow,
-    is_finite,
-    le,
-    lgamma,
-    log,
-    log1p,
-    logistic,
-    lt,
-    max,
-    min,
-    mul,
-    ne,
-    neg,
-    nextafter,
-    polygamma,
-    population_count,
-    pow,
-    real,
-    reciprocal,
-    reduce_precision,
-    rem,
-    round,
-    rsqrt,
-    select,
-    select_n,
-    shift_left,
-    shift_right_arithmetic,
-    shift_right_logical,
-    sign,
-    sin,
-    sinh,
-    sqrt,
-    square,
-    stop_gradient,
-    sub,
-    tan,
-    tanh,
-)
-from funcgrad.lax.parallel import (
-    all_gather,
-    axis_index,
-    axis_size,
-    pmax,
-    pmean,
-    pmin,
-    ppermute,
-    psum,
-    psum_scatter,
-)
-from funcgrad.lax.reductions import (
-    argmax,
-    argmin,
-    cumlogsumexp,
-    cummax,
-    cummin,
-    cumprod,
-    cumsum,
-    reduce,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    reduce_prod,
-    reduce_sum,
-    reduce_window,
-    sort,
-    sort_key_val,
-    top_k,
-)
-from funcgrad.lax.shapes import (
-    broadcast,
-    broadcast_in_dim,
-    broadcast_to_rank,
-    broadcasted_iota,
-    collapse,
-    concatenate,
-    dynamic_index_in_dim,
-    dynamic_slice,
-    dynamic_slice_in_dim,
-    dynamic_update_index_in_dim,
-    dynamic_update_slice,
-    dynamic_update_slice_in_dim,
-    expand_dims,
-    full,
-    full_like,
-    index_in_dim,
-    iota,
-    pad,
-    reshape,
-    rev,
-    slice,
-    slice_in_dim,
-    split,
-    squeeze,
-    transpose,
-)
+# ruff: noqa: F403, A004
+from funcgrad.lax import control_flow, convolution, elementwise, linalg, parallel, reductions, shapes
+from funcgrad.lax.control_flow import *
+from funcgrad.lax.convolution import *
+from funcgrad.lax.elementwise import *
+from funcgrad.lax.parallel import *
+from funcgrad.lax.reductions import *
+from funcgrad.lax.shapes import *
 from funcgrad.numpy.promotion import broadcast_shapes
 
-__all__ = [
-    "broadcast_shapes",
-    # control_flow
-    "associative_scan", "cond", "fori_loop", "map", "scan", "switch", "while_loop",
-    # convolution
-    "ConvDimensionNumbers", "batch_matmul", "conv", "conv_dimension_numbers", "conv_general_dilated",
-    "conv_general_dilated_patches", "conv_transpose", "conv_with_general_padding", "dot", "dot_general",
-    "padtype_to_pads",
-    # elementwise
-    "abs", "acos", "acosh", "add", "asin", "asinh", "atan", "atan2", "atanh", "bitcast_convert_type", "bitwise_and",
-    "bitwise_not", "bitwise_or", "bitwise_xor", "cbrt", "ceil", "clamp", "clz", "conj", "convert_element_type",
-    "cos", "cosh", "digamma", "div", "eq", "erf", "erf_inv", "erfc", "exp", "exp2", "expm1", "floor", "ge", "gt",
-    "integer_pow", "is_finite", "le", "lgamma", "log", "log1p", "logistic", "lt", "max", "min", "mul", "ne", "neg",
-    "nextafter", "polygamma", "population_count", "pow", "real", "reciprocal", "reduce_precision", "rem", "round",
-    "rsqrt", "select", "select_n", "shift_left", "shift_right_arithmetic", "shift_right_logical", "sign", "sin",
-    "sinh", "sqrt", "square", "stop_gradient", "sub", "tan", "tanh",
-    # parallel
-    "all_gather", "axis_index", "axis_size", "pmax", "pmean", "pmin", "ppermute", "psum", "psum_scatter",
-    # reductions
-    "argmax", "argmin", "cumlogsumexp", "cummax", "cummin", "cumprod", "cumsum", "reduce", "reduce_and",
-    "reduce_max", "reduce_min", "reduce_or", "reduce_prod", "reduce_sum", "reduce_window", "sort", "sort_key_val",
-    "top_k",
-    # shapes
-    "broadcast", "broadcast_in_dim", "broadcast_to_rank", "broadcasted_iota", "collapse", "concatenate",
-    "dynamic_index_in_dim", "dynamic_slice", "dynamic_slice_in_dim", "dynamic_update_index_in_dim",
-    "dynamic_update_slice", "dynamic_update_slice_in_dim", "expand_dims", "full", "full_like", "index_in_dim",
-    "iota", "pad", "reshape", "rev", "slice", "slice_in_dim", "split", "squeeze", "transpose",
-]
+__all__ = ["broadcast_shapes", "linalg"]
+__all__ += control_flow.__all__
+__all__ += convolution.__all__
+__all__ += elementwise.__all__
+__all__ += parallel.__all__
+__all__ += reductions.__all__
+__all__ += shapes.__all__

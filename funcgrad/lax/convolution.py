@@ -11,6 +11,20 @@ from funcgrad.numpy.promotion import array_of, axis_index, cast, result_dtype
 from funcgrad.prims import contract, layout
 from funcgrad.prims.window import dilated
 
+__all__ = [
+    "ConvDimensionNumbers",
+    "batch_matmul",
+    "conv",
+    "conv_dimension_numbers",
+    "conv_general_dilated",
+    "conv_general_dilated_patches",
+    "conv_transpose",
+    "conv_with_general_padding",
+    "dot",
+    "dot_general",
+    "padtype_to_pads",
+]
+
 Pairs = Sequence[tuple[int, int]]
 
 
@@ -43,7 +57,9 @@ def dot(lhs: Any, rhs: Any, precision: Any = None, preferred_element_type: Any =
     """
     x, y = array_of("dot", lhs), array_of("dot", rhs)
     if not (1 <= x.aval.ndim <= 2 and 1 <= y.aval.ndim <= 2):
-        raise ShapeError(message("dot", "vectors or matrices are required", f"{x.aval} and {y.aval}", "use dot_general"))
+        raise ShapeError(
+            message("dot", "vectors or matrices are required", f"{x.aval} and {y.aval}", "use dot_general")
+        )
     return dot_general(x, y, (((x.aval.ndim - 1,), (0,)), ((), ())), precision, preferred_element_type)
 
 
@@ -55,7 +71,9 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     """
     x, y = array_of("batch_matmul", lhs), array_of("batch_matmul", rhs)
     if x.aval.ndim < 2 or x.aval.ndim != y.aval.ndim:
-        raise ShapeError(message("batch_matmul", "equal numbers of axes, two or more, are required", f"{x.aval} and {y.aval}"))
+        raise ShapeError(
+            message("batch_matmul", "equal numbers of axes, two or more, are required", f"{x.aval} and {y.aval}")
+        )
     n = x.aval.ndim
     batch = tuple(range(n - 2))
     return dot_general(x, y, (((n - 1,), (n - 2,)), (batch, batch)), precision)
@@ -70,7 +88,9 @@ class ConvDimensionNumbers(NamedTuple):
     out_spec: tuple[int, ...]
 
 
-def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any) -> ConvDimensionNumbers:
+def conv_dimension_numbers(
+    lhs_shape: Sequence[int], rhs_shape: Sequence[int], dimension_numbers: Any
+) -> ConvDimensionNumbers:
     """Return the places of the axes for names such as ("NHWC", "HWIO", "NHWC"), None meaning NC* and OI*.
 
     >>> lax.conv_dimension_numbers((1, 8, 8, 3), (3, 3, 3, 4), ("NHWC", "HWIO", "NHWC")).rhs_spec
@@ -91,12 +111,16 @@ def conv_dimension_numbers(lhs_shape: Sequence[int], rhs_shape: Sequence[int], d
     for text, first in specs:
         if sorted(text) != sorted([*first, *spatial]) or len(text) != n:
             got = f"{dimension_numbers} for {n} axes"
-            requirement = 'each layout must name N and C (O and I for the kernel) and the same spatial axes, e.g. "NHWC"'
+            requirement = (
+                'each layout must name N and C (O and I for the kernel) and the same spatial axes, e.g. "NHWC"'
+            )
             raise ValueError(message("conv", requirement, got))
     return ConvDimensionNumbers(*[tuple([text.index(c) for c in [*first, *spatial]]) for text, first in specs])
 
 
-def padtype_to_pads(in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any) -> list[tuple[int, int]]:
+def padtype_to_pads(
+    in_shape: Sequence[int], window_shape: Sequence[int], window_strides: Sequence[int], padding: Any
+) -> list[tuple[int, int]]:
     """Return a pair for each axis for "VALID", "SAME" (extra padding behind) or "SAME_LOWER" (in front).
 
     >>> lax.padtype_to_pads((5,), (2,), (1,), "SAME")
@@ -144,7 +168,11 @@ def conv_general_dilated(
     one = (1,) * d
     base, inner, strides = tuple(lhs_dilation or one), tuple(rhs_dilation or one), tuple(window_strides)
     if any(len(v) != d for v in (base, inner, strides)):
-        raise ShapeError(message("conv_general_dilated", f"strides and dilations must have {d} entries", f"{strides}, {base}, {inner}"))
+        raise ShapeError(
+            message(
+                "conv_general_dilated", f"strides and dilations must have {d} entries", f"{strides}, {base}, {inner}"
+            )
+        )
     pads = padding
     if isinstance(padding, str) or hasattr(padding, "name"):
         sizes = [dilated(x.aval.shape[a], b) for a, b in zip(spec.lhs_spec[2:], base, strict=True)]
@@ -162,7 +190,14 @@ def conv_general_dilated(
     return out if preferred_element_type is None else cast(out, result_dtype(preferred_element_type, None))
 
 
-def conv(lhs: Any, rhs: Any, window_strides: Sequence[int], padding: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def conv(
+    lhs: Any,
+    rhs: Any,
+    window_strides: Sequence[int],
+    padding: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+) -> Any:
     """Return the cross-correlation in the layouts NC*, OI*, NC*.
 
     >>> lax.conv(fnp.ones((1, 2, 4)), fnp.ones((3, 2, 2)), (1,), "VALID").shape
@@ -188,7 +223,9 @@ def conv_with_general_padding(
     >>> lax.conv_with_general_padding(fnp.ones((1, 1, 5)), fnp.ones((1, 1, 2)), (1,), [(0, 0)], None, (2,)).shape
     (1, 1, 3)
     """
-    return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, None, 1, 1, precision, preferred_element_type)
+    return conv_general_dilated(
+        lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation, None, 1, 1, precision, preferred_element_type
+    )
 
 
 def conv_transpose(
@@ -228,7 +265,15 @@ def conv_transpose(
         perm[o], perm[i] = i, o
         kernel = layout.transpose(kernel, perm)
     return conv_general_dilated(
-        x, kernel, (1,) * d, pads, strides, inner, spec, precision=precision, preferred_element_type=preferred_element_type
+        x,
+        kernel,
+        (1,) * d,
+        pads,
+        strides,
+        inner,
+        spec,
+        precision=precision,
+        preferred_element_type=preferred_element_type,
     )
 
 
@@ -279,5 +324,15 @@ def conv_general_dilated_patches(
         places[to] = frm
     kernel = layout.transpose(kernel, places)
     return conv_general_dilated(
-        x, kernel, window_strides, padding, lhs_dilation, rhs_dilation, spec, channels, 1, precision, preferred_element_type
+        x,
+        kernel,
+        window_strides,
+        padding,
+        lhs_dilation,
+        rhs_dilation,
+        spec,
+        channels,
+        1,
+        precision,
+        preferred_element_type,
     )

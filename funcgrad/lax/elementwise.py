@@ -13,6 +13,80 @@ from funcgrad.primitive import apply, operands
 from funcgrad.prims import logic, pointwise
 from funcgrad.trace import Value
 
+__all__ = [
+    "abs",
+    "acos",
+    "acosh",
+    "add",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "bitcast_convert_type",
+    "bitwise_and",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_xor",
+    "cbrt",
+    "ceil",
+    "clamp",
+    "clz",
+    "conj",
+    "convert_element_type",
+    "cos",
+    "cosh",
+    "digamma",
+    "div",
+    "eq",
+    "erf",
+    "erf_inv",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "ge",
+    "gt",
+    "integer_pow",
+    "is_finite",
+    "le",
+    "lgamma",
+    "log",
+    "log1p",
+    "logistic",
+    "lt",
+    "max",
+    "min",
+    "mul",
+    "ne",
+    "neg",
+    "nextafter",
+    "polygamma",
+    "population_count",
+    "pow",
+    "real",
+    "reciprocal",
+    "reduce_precision",
+    "rem",
+    "round",
+    "rsqrt",
+    "select",
+    "select_n",
+    "shift_left",
+    "shift_right_arithmetic",
+    "shift_right_logical",
+    "sign",
+    "sin",
+    "sinh",
+    "sqrt",
+    "square",
+    "stop_gradient",
+    "sub",
+    "tan",
+    "tanh",
+]
+
 
 def _value(name: str, x: Any) -> Any:
     return x if isinstance(x, (Value, Literal, bool, int, float)) else operand(name, x)
@@ -101,7 +175,9 @@ bitwise_and = _two("bitwise_and", "Return x & y, for integers or bools.", "6, 3 
 bitwise_or = _two("bitwise_or", "Return x | y, for integers or bools.", "6, 3 -> 7, dtype=int32", "or")
 bitwise_xor = _two("bitwise_xor", "Return x ^ y, for integers or bools.", "6, 3 -> 5, dtype=int32", "xor")
 shift_left = _two("shift_left", "Return x << y.", "1, 3 -> 8, dtype=int32")
-shift_right_arithmetic = _two("shift_right_arithmetic", "Return x >> y, filling with the sign.", "-8, 1 -> -4, dtype=int32")
+shift_right_arithmetic = _two(
+    "shift_right_arithmetic", "Return x >> y, filling with the sign.", "-8, 1 -> -4, dtype=int32"
+)
 shift_right_logical = _two("shift_right_logical", "Return x >> y, filling with zeros.", "8, 1 -> 4, dtype=int32")
 
 
@@ -244,7 +320,9 @@ def reduce_precision(operand_: Any, exponent_bits: int, mantissa_bits: int) -> A
     kind = kinds.get((exponent_bits, mantissa_bits))
     if kind is None:
         got = f"({exponent_bits}, {mantissa_bits})"
-        raise NotImplementedError(message("reduce_precision", "the bits of float16, bfloat16 or float32 are required", got))
+        raise NotImplementedError(
+            message("reduce_precision", "the bits of float16, bfloat16 or float32 are required", got)
+        )
     x = array_of("reduce_precision", operand_)
     return pointwise.convert(pointwise.convert(x, kind), x.aval.dtype)
 

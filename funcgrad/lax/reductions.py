@@ -13,13 +13,34 @@ from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.lax import elementwise
 from funcgrad.lax.convolution import padtype_to_pads
-from funcgrad.numpy import arithmetic, logical
+from funcgrad.numpy import arithmetic, choices, logical
 from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, operand, result_dtype
 from funcgrad.numpy.sorting import _descending_order
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise, window
 from funcgrad.prims.order import Sort
 from funcgrad.trace import bind_all
+
+__all__ = [
+    "argmax",
+    "argmin",
+    "cumlogsumexp",
+    "cummax",
+    "cummin",
+    "cumprod",
+    "cumsum",
+    "reduce",
+    "reduce_and",
+    "reduce_max",
+    "reduce_min",
+    "reduce_or",
+    "reduce_prod",
+    "reduce_sum",
+    "reduce_window",
+    "sort",
+    "sort_key_val",
+    "top_k",
+]
 
 
 # -- reductions --------------------------------------------------------------------------------------------------
@@ -46,8 +67,8 @@ reduce_or = _reduction("reduce_or", "reduce_any", "whether any is true", "[True,
 _MONOIDS: list[tuple[str, Any, tuple[Any, ...]]] = [
     ("sum", pointwise.add, (elementwise.add, arithmetic.add, pointwise.add)),
     ("prod", pointwise.mul, (elementwise.mul, arithmetic.multiply, pointwise.mul)),
-    ("max", pointwise.maximum, (elementwise.max, arithmetic.maximum, pointwise.maximum, builtins.max)),
-    ("min", pointwise.minimum, (elementwise.min, arithmetic.minimum, pointwise.minimum, builtins.min)),
+    ("max", pointwise.maximum, (elementwise.max, choices.maximum, pointwise.maximum, builtins.max)),
+    ("min", pointwise.minimum, (elementwise.min, choices.minimum, pointwise.minimum, builtins.min)),
     ("all", logic.logical_and, (elementwise.bitwise_and, logical.logical_and, logical.bitwise_and)),
     ("any", logic.logical_or, (elementwise.bitwise_or, logical.logical_or, logical.bitwise_or)),
 ]

@@ -14,6 +14,34 @@ from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, c
 from funcgrad.prims import dynamic, layout, logic, pointwise
 from funcgrad.trace import Value
 
+__all__ = [
+    "broadcast",
+    "broadcast_in_dim",
+    "broadcast_to_rank",
+    "broadcasted_iota",
+    "collapse",
+    "concatenate",
+    "dynamic_index_in_dim",
+    "dynamic_slice",
+    "dynamic_slice_in_dim",
+    "dynamic_update_index_in_dim",
+    "dynamic_update_slice",
+    "dynamic_update_slice_in_dim",
+    "expand_dims",
+    "full",
+    "full_like",
+    "index_in_dim",
+    "iota",
+    "pad",
+    "reshape",
+    "rev",
+    "slice",
+    "slice_in_dim",
+    "split",
+    "squeeze",
+    "transpose",
+]
+
 
 # -- shapes ------------------------------------------------------------------------------------------------------
 def broadcast(operand: Any, sizes: Sequence[int]) -> Any:
@@ -284,7 +312,9 @@ def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: 
     """
     x = array_of("dynamic_slice_in_dim", operand)
     sizes = list(x.aval.shape)
-    sizes[axis_index("dynamic_slice_in_dim", axis, x.aval.ndim)] = as_int("dynamic_slice_in_dim", slice_size, "the size")
+    sizes[axis_index("dynamic_slice_in_dim", axis, x.aval.ndim)] = as_int(
+        "dynamic_slice_in_dim", slice_size, "the size"
+    )
     return dynamic.dynamic_slice(x, _along(x, axis, start_index, "dynamic_slice_in_dim"), tuple(sizes))
 
 
@@ -325,9 +355,19 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
     Array([0., 5., 0.], dtype=float32)
     """
     x = array_of("dynamic_update_index_in_dim", operand)
-    u = update if isinstance(update, Value) else Literal(update, x.aval.dtype) if isinstance(update, (int, float)) else update
+    u = (
+        update
+        if isinstance(update, Value)
+        else Literal(update, x.aval.dtype)
+        if isinstance(update, (int, float))
+        else update
+    )
     u = array_of("dynamic_update_index_in_dim", u)
-    u = u if u.aval.ndim == x.aval.ndim else layout.expand(u, axis_index("dynamic_update_index_in_dim", axis, x.aval.ndim))
+    u = (
+        u
+        if u.aval.ndim == x.aval.ndim
+        else layout.expand(u, axis_index("dynamic_update_index_in_dim", axis, x.aval.ndim))
+    )
     return dynamic_update_slice_in_dim(x, u, index, axis)
 
 

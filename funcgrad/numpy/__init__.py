@@ -1,419 +1,90 @@
 """numpy's functions on funcgrad arrays, traceable and differentiable: ``import funcgrad.numpy as fnp``.
 
-Names, arguments and meaning are numpy's and ``jax.numpy``'s.  Differences: floats are float32 by default and float64 only
-on the numpy device; there are no complex numbers; Python scalars take the dtype of the array beside them; arrays are
-immutable (``x.at[i].set(v)`` makes an updated copy).
+Names, arguments and meaning are numpy's and ``jax.numpy``'s.  Differences: floats are float32 by default and float64
+only on the numpy device; there are no complex numbers; Python scalars take the dtype of the array beside them; arrays
+are immutable (``x.at[i].set(v)`` makes an updated copy).
 
 >>> fnp.linspace(0, 1, 3) @ fnp.ones(3)
 Array(1.5, dtype=float32)
 """
 
-from __future__ import annotations
-
+# ruff: noqa: F403, A004
 from funcgrad.array import Array
-from funcgrad.numpy.arithmetic import (
-    abs,
-    absolute,
-    add,
-    around,
-    ceil,
-    clip,
-    copysign,
-    divide,
-    divmod,
-    fabs,
-    fix,
-    float_power,
-    floor,
-    floor_divide,
-    fmax,
-    fmin,
-    fmod,
-    maximum,
-    minimum,
-    mod,
-    multiply,
-    nan_to_num,
-    negative,
-    positive,
-    pow,
-    power,
-    reciprocal,
-    remainder,
-    rint,
-    round,
-    sign,
-    signbit,
-    square,
-    subtract,
-    true_divide,
-    trunc,
+from funcgrad.numpy import (
+    arithmetic,
+    choices,
+    contraction,
+    convolution,
+    creation,
+    cumulative,
+    diagonals,
+    functions,
+    gathering,
+    grids,
+    joining,
+    linalg,
+    logical,
+    manipulation,
+    norms,
+    padding,
+    positions,
+    precision,
+    products,
+    promotion,
+    rearrange,
+    reductions,
+    sorting,
+    types,
 )
-from funcgrad.numpy.creation import (
-    arange,
-    array,
-    asarray,
-    copy,
-    empty,
-    empty_like,
-    eye,
-    from_dlpack,
-    frombuffer,
-    fromfunction,
-    fromiter,
-    full,
-    full_like,
-    geomspace,
-    identity,
-    indices,
-    linspace,
-    logspace,
-    meshgrid,
-    ones,
-    ones_like,
-    tri,
-    tril,
-    triu,
-    vander,
-    zeros,
-    zeros_like,
-)
-from funcgrad.numpy.cumulative import (
-    cumprod,
-    cumsum,
-    cumulative_prod,
-    cumulative_sum,
-    diff,
-    ediff1d,
-    gradient,
-    nancumprod,
-    nancumsum,
-    trapezoid,
-    unwrap,
-)
-from funcgrad.numpy.einsum import (
-    einsum,
-    einsum_path,
-)
-from funcgrad.numpy.functions import (
-    acos,
-    acosh,
-    angle,
-    arccos,
-    arccosh,
-    arcsin,
-    arcsinh,
-    arctan,
-    arctan2,
-    arctanh,
-    asin,
-    asinh,
-    atan,
-    atan2,
-    atanh,
-    cbrt,
-    conj,
-    conjugate,
-    cos,
-    cosh,
-    deg2rad,
-    degrees,
-    exp,
-    exp2,
-    expm1,
-    frexp,
-    heaviside,
-    hypot,
-    i0,
-    imag,
-    iscomplex,
-    isreal,
-    ldexp,
-    log,
-    log10,
-    log1p,
-    log2,
-    logaddexp,
-    logaddexp2,
-    modf,
-    nextafter,
-    rad2deg,
-    radians,
-    real,
-    sin,
-    sinc,
-    sinh,
-    spacing,
-    sqrt,
-    tan,
-    tanh,
-)
-from funcgrad.numpy.gathering import (
-    argwhere,
-    choose,
-    compress,
-    diag_indices,
-    diag_indices_from,
-    extract,
-    flatnonzero,
-    ix_,
-    mask_indices,
-    nonzero,
-    piecewise,
-    put,
-    put_along_axis,
-    ravel_multi_index,
-    select,
-    take,
-    take_along_axis,
-    tril_indices,
-    tril_indices_from,
-    triu_indices,
-    triu_indices_from,
-    unravel_index,
-    where,
-)
-from funcgrad.numpy.logical import (
-    bitwise_and,
-    bitwise_count,
-    bitwise_invert,
-    bitwise_left_shift,
-    bitwise_not,
-    bitwise_or,
-    bitwise_right_shift,
-    bitwise_xor,
-    equal,
-    gcd,
-    greater,
-    greater_equal,
-    invert,
-    isclose,
-    isfinite,
-    isinf,
-    isnan,
-    isneginf,
-    isposinf,
-    lcm,
-    left_shift,
-    less,
-    less_equal,
-    logical_and,
-    logical_not,
-    logical_or,
-    logical_xor,
-    not_equal,
-    right_shift,
-)
-from funcgrad.numpy.manipulation import (
-    array_split,
-    astype,
-    atleast_1d,
-    atleast_2d,
-    atleast_3d,
-    block,
-    broadcast_arrays,
-    broadcast_to,
-    column_stack,
-    concat,
-    concatenate,
-    dsplit,
-    dstack,
-    expand_dims,
-    flip,
-    fliplr,
-    flipud,
-    hsplit,
-    hstack,
-    matrix_transpose,
-    moveaxis,
-    permute_dims,
-    ravel,
-    reshape,
-    resize,
-    rollaxis,
-    rot90,
-    split,
-    squeeze,
-    stack,
-    swapaxes,
-    transpose,
-    unstack,
-    vsplit,
-    vstack,
-)
-from funcgrad.numpy.precision import (
-    default_matmul_precision,
-)
-from funcgrad.numpy.products import (
-    convolve,
-    correlate,
-    cross,
-    diag,
-    diagflat,
-    diagonal,
-    dot,
-    inner,
-    kron,
-    matmul,
-    matvec,
-    outer,
-    tensordot,
-    trace,
-    vdot,
-    vecdot,
-    vecmat,
-)
-from funcgrad.numpy.promotion import (
-    broadcast_shapes,
-)
-from funcgrad.numpy.rearrange import (
-    append,
-    delete,
-    fill_diagonal,
-    insert,
-    pad,
-    repeat,
-    roll,
-    tile,
-    trim_zeros,
-)
-from funcgrad.numpy.reductions import (
-    all,
-    amax,
-    amin,
-    any,
-    argmax,
-    argmin,
-    average,
-    count_nonzero,
-    max,
-    mean,
-    min,
-    prod,
-    ptp,
-    std,
-    sum,
-    var,
-)
-from funcgrad.numpy.sorting import (
-    argpartition,
-    argsort,
-    digitize,
-    lexsort,
-    partition,
-    searchsorted,
-    sort,
-)
-from funcgrad.numpy.types import (
-    __array_namespace_info__,
-    bfloat16,
-    bool_,
-    can_cast,
-    complexfloating,
-    double,
-    dtype,
-    e,
-    euler_gamma,
-    finfo,
-    float16,
-    float32,
-    float64,
-    float_,
-    floating,
-    generic,
-    iinfo,
-    inexact,
-    inf,
-    int16,
-    int32,
-    int64,
-    int8,
-    int_,
-    integer,
-    iscomplexobj,
-    isdtype,
-    isrealobj,
-    isscalar,
-    issubdtype,
-    iterable,
-    nan,
-    ndim,
-    newaxis,
-    number,
-    pi,
-    promote_types,
-    result_type,
-    shape,
-    signedinteger,
-    single,
-    size,
-    uint,
-    uint16,
-    uint32,
-    uint64,
-    uint8,
-    unsignedinteger,
-)
+from funcgrad.numpy.arithmetic import *
+from funcgrad.numpy.choices import *
+from funcgrad.numpy.contraction import *
+from funcgrad.numpy.convolution import *
+from funcgrad.numpy.creation import *
+from funcgrad.numpy.cumulative import *
+from funcgrad.numpy.diagonals import *
+from funcgrad.numpy.functions import *
+from funcgrad.numpy.gathering import *
+from funcgrad.numpy.grids import *
+from funcgrad.numpy.joining import *
+from funcgrad.numpy.logical import *
+from funcgrad.numpy.manipulation import *
+from funcgrad.numpy.norms import *
+from funcgrad.numpy.padding import *
+from funcgrad.numpy.positions import *
+from funcgrad.numpy.precision import *
+from funcgrad.numpy.products import *
+from funcgrad.numpy.promotion import *
+from funcgrad.numpy.rearrange import *
+from funcgrad.numpy.reductions import *
+from funcgrad.numpy.sorting import *
+from funcgrad.numpy.types import *
+from funcgrad.numpy.types import bool_
 
 ndarray = Array
 bool = bool_
 
-__all__ = [
-    "bool",
-    "ndarray",
-    # types
-    "__array_namespace_info__", "bfloat16", "bool_", "can_cast", "complexfloating", "double", "dtype", "e",
-    "euler_gamma", "finfo", "float16", "float32", "float64", "float_", "floating", "generic", "iinfo", "inexact",
-    "inf", "int16", "int32", "int64", "int8", "int_", "integer", "iscomplexobj", "isdtype", "isrealobj", "isscalar",
-    "issubdtype", "iterable", "nan", "ndim", "newaxis", "number", "pi", "promote_types", "result_type", "shape",
-    "signedinteger", "single", "size", "uint", "uint16", "uint32", "uint64", "uint8", "unsignedinteger",
-    # precision
-    "default_matmul_precision",
-    # promotion
-    "broadcast_shapes",
-    # arithmetic
-    "abs", "absolute", "add", "around", "ceil", "clip", "copysign", "divide", "divmod", "fabs", "fix", "float_power",
-    "floor", "floor_divide", "fmax", "fmin", "fmod", "maximum", "minimum", "mod", "multiply", "nan_to_num",
-    "negative", "positive", "pow", "power", "reciprocal", "remainder", "rint", "round", "sign", "signbit", "square",
-    "subtract", "true_divide", "trunc",
-    # functions
-    "acos", "acosh", "angle", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "asin",
-    "asinh", "atan", "atan2", "atanh", "cbrt", "conj", "conjugate", "cos", "cosh", "deg2rad", "degrees", "exp",
-    "exp2", "expm1", "frexp", "heaviside", "hypot", "i0", "imag", "iscomplex", "isreal", "ldexp", "log", "log10",
-    "log1p", "log2", "logaddexp", "logaddexp2", "modf", "nextafter", "rad2deg", "radians", "real", "sin", "sinc",
-    "sinh", "spacing", "sqrt", "tan", "tanh",
-    # logical
-    "bitwise_and", "bitwise_count", "bitwise_invert", "bitwise_left_shift", "bitwise_not", "bitwise_or",
-    "bitwise_right_shift", "bitwise_xor", "equal", "gcd", "greater", "greater_equal", "invert", "isclose",
-    "isfinite", "isinf", "isnan", "isneginf", "isposinf", "lcm", "left_shift", "less", "less_equal", "logical_and",
-    "logical_not", "logical_or", "logical_xor", "not_equal", "right_shift",
-    # creation
-    "arange", "array", "asarray", "copy", "empty", "empty_like", "eye", "from_dlpack", "frombuffer", "fromfunction",
-    "fromiter", "full", "full_like", "geomspace", "identity", "indices", "linspace", "logspace", "meshgrid", "ones",
-    "ones_like", "tri", "tril", "triu", "vander", "zeros", "zeros_like",
-    # manipulation
-    "array_split", "astype", "atleast_1d", "atleast_2d", "atleast_3d", "block", "broadcast_arrays", "broadcast_to",
-    "column_stack", "concat", "concatenate", "dsplit", "dstack", "expand_dims", "flip", "fliplr", "flipud", "hsplit",
-    "hstack", "matrix_transpose", "moveaxis", "permute_dims", "ravel", "reshape", "resize", "rollaxis", "rot90",
-    "split", "squeeze", "stack", "swapaxes", "transpose", "unstack", "vsplit", "vstack",
-    # rearrange
-    "append", "delete", "fill_diagonal", "insert", "pad", "repeat", "roll", "tile", "trim_zeros",
-    # reductions
-    "all", "amax", "amin", "any", "argmax", "argmin", "average", "count_nonzero", "max", "mean", "min", "prod",
-    "ptp", "std", "sum", "var",
-    # cumulative
-    "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "diff", "ediff1d", "gradient", "nancumprod",
-    "nancumsum", "trapezoid", "unwrap",
-    # products
-    "convolve", "correlate", "cross", "diag", "diagflat", "diagonal", "dot", "inner", "kron", "matmul", "matvec",
-    "outer", "tensordot", "trace", "vdot", "vecdot", "vecmat",
-    # einsum
-    "einsum", "einsum_path",
-    # gathering
-    "argwhere", "choose", "compress", "diag_indices", "diag_indices_from", "extract", "flatnonzero", "ix_",
-    "mask_indices", "nonzero", "piecewise", "put", "put_along_axis", "ravel_multi_index", "select", "take",
-    "take_along_axis", "tril_indices", "tril_indices_from", "triu_indices", "triu_indices_from", "unravel_index",
-    "where",
-    # sorting
-    "argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort",
-]
+__all__ = ["bool", "linalg", "ndarray"]
+__all__ += arithmetic.__all__
+__all__ += choices.__all__
+__all__ += contraction.__all__
+__all__ += convolution.__all__
+__all__ += creation.__all__
+__all__ += cumulative.__all__
+__all__ += diagonals.__all__
+__all__ += functions.__all__
+__all__ += gathering.__all__
+__all__ += grids.__all__
+__all__ += joining.__all__
+__all__ += logical.__all__
+__all__ += manipulation.__all__
+__all__ += norms.__all__
+__all__ += padding.__all__
+__all__ += positions.__all__
+__all__ += precision.__all__
+__all__ += products.__all__
+__all__ += promotion.__all__
+__all__ += rearrange.__all__
+__all__ += reductions.__all__
+__all__ += sorting.__all__
+__all__ += types.__all__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.array import SCALARS
 from funcgrad.array import asarray as _asarray
-from funcgrad.errors import ShapeError, message
+from funcgrad.errors import message
 from funcgrad.ir import Literal
 from funcgrad.numpy.promotion import (
     array_of,
@@ -23,19 +22,41 @@ from funcgrad.numpy.promotion import (
     dense,
     expand_to,
     floating,
-    numbers,
     operand,
     result_dtype,
     shape_tuple,
     stack_nested,
 )
 from funcgrad.primitive import apply
-from funcgrad.prims import layout, logic, pointwise
+from funcgrad.prims import layout, pointwise
 from funcgrad.trace import Value
+
+__all__ = [
+    "arange",
+    "array",
+    "asarray",
+    "copy",
+    "empty",
+    "empty_like",
+    "from_dlpack",
+    "frombuffer",
+    "fromiter",
+    "full",
+    "full_like",
+    "geomspace",
+    "linspace",
+    "logspace",
+    "ones",
+    "ones_like",
+    "zeros",
+    "zeros_like",
+]
 
 
 # -- from data ---------------------------------------------------------------------------------------------------
-def asarray(a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None) -> Any:
+def asarray(
+    a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None
+) -> Any:
     """Return an array for numbers, nested lists, numpy arrays, and what has ``__array__`` or ``__dlpack__``.
 
     Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  ``order`` is accepted for
@@ -126,7 +147,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
     if dtype is None and isinstance(fill_value, float):
         dtype = default_float()
     value = cast(value, result_dtype(dtype, value.aval.dtype))
-    return _placed(_filled(value, target), device)
+    return placed(_filled(value, target), device)
 
 
 def _filled(value: Any, shape: tuple[int, ...]) -> Any:
@@ -135,7 +156,8 @@ def _filled(value: Any, shape: tuple[int, ...]) -> Any:
     return expand_to(broadcast_args("full", value, layout.broadcast(Literal(0, value.aval.dtype), shape, ()))[0], shape)
 
 
-def _placed(x: Any, device: Any) -> Any:
+def placed(x: Any, device: Any) -> Any:
+    """The array on a device, where one is named."""
     return x if device is None else _asarray(x, device=device)
 
 
@@ -145,7 +167,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     >>> fnp.zeros(3)
     Array([0., 0., 0.], dtype=float32)
     """
-    return _placed(_filled(Literal(0, result_dtype(dtype, default_float())), shape_tuple("zeros", shape)), device)
+    return placed(_filled(Literal(0, result_dtype(dtype, default_float())), shape_tuple("zeros", shape)), device)
 
 
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
@@ -154,7 +176,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     >>> fnp.ones((1, 2), dtype=int)
     Array([[1, 1]], dtype=int32)
     """
-    return _placed(_filled(Literal(1, result_dtype(dtype, default_float())), shape_tuple("ones", shape)), device)
+    return placed(_filled(Literal(1, result_dtype(dtype, default_float())), shape_tuple("ones", shape)), device)
 
 
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
@@ -208,7 +230,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     target, kind = _like("full_like", a, shape, dtype)
     value = fill_value if isinstance(fill_value, (Value, Literal)) or not isinstance(fill_value, SCALARS) else None
     value = Literal(fill_value, kind) if value is None else cast(operand("full_like", value), kind)
-    return _placed(_filled(value, target), device)
+    return placed(_filled(value, target), device)
 
 
 # -- ranges ------------------------------------------------------------------------------------------------------
@@ -230,7 +252,7 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     kind = result_dtype(dtype, dtypes.int32 if whole else default_float())
     n = max(0, -((low - high) // by)) if whole else max(0, math.ceil((high - low) / by))
     if whole and kind != dtypes.bool_ and (not dtypes.is_int(kind) or n == 0 or _fits(low, low + (n - 1) * by, kind)):
-        return _placed(_whole_range(int(n), low, by, kind), device)
+        return placed(_whole_range(int(n), low, by, kind), device)
     return asarray(np.arange(n, dtype=np.float64) * by + low, kind, device=device)
 
 
@@ -309,7 +331,9 @@ def layout_shape(*xs: Any) -> tuple[int, ...]:
     return np.broadcast_shapes(*[x.aval.shape for x in xs])
 
 
-def logspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0) -> Any:
+def logspace(
+    start: Any, stop: Any, num: int = 50, endpoint: bool = True, base: Any = 10.0, dtype: Any = None, axis: int = 0
+) -> Any:
     """Return ``num`` values from base**start to base**stop, equally spaced on a logarithmic scale.
 
     >>> fnp.logspace(0, 2, 3)
@@ -340,146 +364,3 @@ def geomspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, dtype
     sign = layout.reshape(sign, (*shape[:at], 1, *shape[at:]))
     out = pointwise.mul(out, expand_to(sign, out.aval.shape))
     return pointwise.convert(out, result_dtype(dtype, out.aval.dtype))
-
-
-# -- matrices ----------------------------------------------------------------------------------------------------
-def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
-    """Return an N by M matrix with ones on diagonal k.
-
-    >>> fnp.eye(2, 3, 1)
-    Array([[0., 1., 0.],
-           [0., 0., 1.]], dtype=float32)
-    """
-    shape = shape_tuple("eye", (N, N if M is None else M))
-    on = logic.compare("eq", *_row_and_column(shape, k))
-    return _placed(pointwise.convert(on, result_dtype(dtype, default_float())), device)
-
-
-def _row_and_column(shape: tuple[int, ...], k: int) -> tuple[Any, Any]:
-    """The row index plus k and the column index at every place of the last two axes."""
-    n = len(shape)
-    row = layout.iota(shape, n - 2, dtypes.int32)
-    return (pointwise.add(row, k) if k else row), layout.iota(shape, n - 1, dtypes.int32)
-
-
-def identity(n: int, dtype: Any = None) -> Any:
-    """Return the n by n identity matrix.
-
-    >>> fnp.identity(2)
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
-    """
-    return eye(n, dtype=dtype)
-
-
-def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
-    """Return an N by M matrix with ones on and below diagonal k.
-
-    >>> fnp.tri(2, 3)
-    Array([[1., 0., 0.],
-           [1., 1., 0.]], dtype=float32)
-    """
-    shape = shape_tuple("tri", (N, N if M is None else M))
-    return pointwise.convert(logic.compare("ge", *_row_and_column(shape, k)), result_dtype(dtype, default_float()))
-
-
-def _triangle(name: str, m: Any, comparison: str, k: int) -> Any:
-    x = array_of(name, m)
-    if x.aval.ndim < 2:
-        raise ShapeError(message(name, "at least two axes are required", str(x.aval), "use tri, or reshape"))
-    keep = logic.compare(comparison, *_row_and_column(x.aval.shape[-2:], k))
-    return pointwise.select(expand_to(keep, x.aval.shape), x, Literal(0, x.aval.dtype))
-
-
-def tril(m: Any, k: int = 0) -> Any:
-    """Return the lower triangles of matrices on the last two axes: 0 above diagonal k.
-
-    >>> fnp.tril(fnp.ones((2, 2)))
-    Array([[1., 0.],
-           [1., 1.]], dtype=float32)
-    """
-    return _triangle("tril", m, "ge", k)
-
-
-def triu(m: Any, k: int = 0) -> Any:
-    """Return the upper triangles of matrices on the last two axes: 0 below diagonal k.
-
-    >>> fnp.triu(fnp.ones((2, 2)))
-    Array([[1., 1.],
-           [0., 1.]], dtype=float32)
-    """
-    return _triangle("triu", m, "le", k)
-
-
-# -- grids -------------------------------------------------------------------------------------------------------
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> list[Any]:
-    """Return coordinate arrays for coordinate vectors; "xy" has the second coordinate along the first axis.
-
-    >>> x, y = fnp.meshgrid(fnp.arange(2), fnp.arange(3))
-    >>> x.shape, y[2, 0]
-    ((3, 2), Array(2, dtype=int32))
-    """
-    if indexing not in ("xy", "ij"):
-        raise ValueError(message("meshgrid", 'indexing must be "xy" or "ij"', repr(indexing)))
-    xs = [array_of("meshgrid", x) for x in xi]
-    if any(x.aval.ndim > 1 for x in xs):
-        raise ShapeError(message("meshgrid", "vectors are required", ", ".join(str(x.aval) for x in xs)))
-    order = list(range(len(xs)))
-    if indexing == "xy" and len(xs) >= 2:
-        order[0], order[1] = 1, 0
-    sizes = [xs[i].aval.size for i in order]
-    out = []
-    for i, x in enumerate(xs):
-        at = order.index(i)
-        if sparse:
-            out.append(layout.reshape(x, [n if d == at else 1 for d, n in enumerate(sizes)]))
-        else:
-            out.append(layout.broadcast(layout.reshape(x, (x.aval.size,)), sizes, (at,)))
-    return out
-
-
-def indices(dimensions: Any, dtype: Any = None, sparse: bool = False) -> Any:
-    """Return the index along each axis of a grid, stacked (or a tuple of small arrays when ``sparse``).
-
-    >>> fnp.indices((2, 2))[1]
-    Array([[0, 1],
-           [0, 1]], dtype=int32)
-    """
-    shape = shape_tuple("indices", dimensions)
-    kind = result_dtype(dtype, dtypes.int32)
-    if sparse:
-        rows = [[n if d == i else 1 for d in range(len(shape))] for i, n in enumerate(shape)]
-        return tuple([layout.iota(row, i, kind) for i, row in enumerate(rows)])
-    if not shape:
-        return zeros((0,), kind)
-    return layout.concatenate([layout.iota((1, *shape), d + 1, kind) for d in range(len(shape))], 0)
-
-
-def fromfunction(function: Callable[..., Any], shape: Any, *, dtype: Any = None, **kwargs: Any) -> Any:
-    """Return ``function`` called with the index arrays of a grid (float by default, as in numpy).
-
-    >>> fnp.fromfunction(lambda i, j: i + j, (2, 2), dtype=int)
-    Array([[0, 1],
-           [1, 2]], dtype=int32)
-    """
-    dims = shape_tuple("fromfunction", shape)
-    kind = result_dtype(dtype, default_float())
-    return function(*[layout.iota(dims, d, kind) for d in range(len(dims))], **kwargs)
-
-
-def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
-    """Return the powers of a vector as columns, the highest first unless ``increasing``.
-
-    >>> fnp.vander(fnp.asarray([2, 3]), 3)
-    Array([[4, 2, 1],
-           [9, 3, 1]], dtype=int32)
-    """
-    (v,) = numbers("vander", x)
-    if v.aval.ndim != 1:
-        raise ShapeError(message("vander", "a vector is required", str(v.aval)))
-    n = v.aval.size if N is None else as_int("vander", N, "N")
-    powers: Sequence[int] = range(n) if increasing else range(n - 1, -1, -1)
-    columns = [pointwise.integer_pow(v, p) if p != 1 else v for p in powers]
-    if not columns:
-        return zeros((v.aval.size, 0), v.aval.dtype)
-    return layout.concatenate([layout.reshape(c, (v.aval.size, 1)) for c in columns], 1)

@@ -26,6 +26,20 @@ from funcgrad.numpy.reductions import no_out, reduce
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
 
+__all__ = [
+    "cumprod",
+    "cumsum",
+    "cumulative_prod",
+    "cumulative_sum",
+    "diff",
+    "ediff1d",
+    "gradient",
+    "nancumprod",
+    "nancumsum",
+    "trapezoid",
+    "unwrap",
+]
+
 
 def _cumulative(name: str, prim: str, a: Any, axis: int | None, dtype: Any, reverse: bool = False) -> Any:
     x = array_of(name, a)
@@ -179,7 +193,9 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int | None = N
 def _derivative(x: Any, d: int, step: Any) -> Any:
     n = x.aval.shape[d]
     if n < 2:
-        raise ShapeError(message("gradient", "at least two elements are required along the axis", f"{x.aval} at axis {d}"))
+        raise ShapeError(
+            message("gradient", "at least two elements are required along the axis", f"{x.aval} at axis {d}")
+        )
     part: Callable[[Any, int, int], Any] = lambda v, a, b: layout.slice_along(v, d, a, b)
     h = cast(operand("gradient", step), x.aval.dtype)
     if not h.aval.ndim:
@@ -192,7 +208,9 @@ def _derivative(x: Any, d: int, step: Any) -> Any:
     slopes = pointwise.div(diff(x, axis=d), gaps)
     before, behind = part(gaps, 0, n - 2), part(gaps, 1, n - 1)
     # The parabola through three points: the slopes weighted by the opposite gaps.
-    weighted = pointwise.add(pointwise.mul(part(slopes, 0, n - 2), behind), pointwise.mul(part(slopes, 1, n - 1), before))
+    weighted = pointwise.add(
+        pointwise.mul(part(slopes, 0, n - 2), behind), pointwise.mul(part(slopes, 1, n - 1), before)
+    )
     inner = pointwise.div(weighted, pointwise.add(before, behind))
     return layout.concatenate([part(slopes, 0, 1), inner, part(slopes, n - 2, n - 1)], d)
 

@@ -12,6 +12,60 @@ from funcgrad.numpy.promotion import array_of, broadcast_args, floating, is_floa
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
 
+__all__ = [
+    "acos",
+    "acosh",
+    "angle",
+    "arccos",
+    "arccosh",
+    "arcsin",
+    "arcsinh",
+    "arctan",
+    "arctan2",
+    "arctanh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "conj",
+    "conjugate",
+    "cos",
+    "cosh",
+    "deg2rad",
+    "degrees",
+    "exp",
+    "exp2",
+    "expm1",
+    "frexp",
+    "heaviside",
+    "hypot",
+    "i0",
+    "imag",
+    "iscomplex",
+    "isreal",
+    "ldexp",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logaddexp",
+    "logaddexp2",
+    "modf",
+    "nextafter",
+    "rad2deg",
+    "radians",
+    "real",
+    "sin",
+    "sinc",
+    "sinh",
+    "spacing",
+    "sqrt",
+    "tan",
+    "tanh",
+]
+
 
 def _function(name: str, doc: str, example: str, prim: str = "") -> Callable[[Any], Any]:
     primitive = prim or name
@@ -78,7 +132,11 @@ def angle(z: Any, deg: bool = False) -> Any:
     Array([  0., 180.], dtype=float32)
     """
     (a,) = floating("angle", z)
-    return pointwise.select(logic.isnan(a), a, pointwise.mul(pointwise.convert(logic.compare("lt", a, 0), a.aval.dtype), 180.0 if deg else math.pi))
+    return pointwise.select(
+        logic.isnan(a),
+        a,
+        pointwise.mul(pointwise.convert(logic.compare("lt", a, 0), a.aval.dtype), 180.0 if deg else math.pi),
+    )
 
 
 def nextafter(x1: Any, x2: Any, /) -> Any:
@@ -98,7 +156,9 @@ def spacing(x: Any, /) -> Any:
     Array([ True], dtype=bool)
     """
     (a,) = floating("spacing", x)
-    away = pointwise.select(logic.compare("lt", a, 0), Literal(-math.inf, a.aval.dtype), Literal(math.inf, a.aval.dtype))
+    away = pointwise.select(
+        logic.compare("lt", a, 0), Literal(-math.inf, a.aval.dtype), Literal(math.inf, a.aval.dtype)
+    )
     return pointwise.sub(pointwise.nextafter(a, away), a)
 
 
@@ -201,7 +261,9 @@ def modf(x: Any, /) -> tuple[Any, Any]:
     (a,) = floating("modf", x)
     whole = apply("trunc", a)
     fraction = pointwise.sub(a, whole)
-    return pointwise.select(logic.compare("eq", pointwise.abs(a), math.inf), pointwise.mul(apply("sign", a), 0.0), fraction), whole
+    return pointwise.select(
+        logic.compare("eq", pointwise.abs(a), math.inf), pointwise.mul(apply("sign", a), 0.0), fraction
+    ), whole
 
 
 def frexp(x: Any, /) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from funcgrad import dtypes
 from funcgrad.array import asarray, concrete
 from funcgrad.errors import ConcretizationTypeError, TracerIntegerConversionError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.promotion import stack_nested
+from funcgrad.numpy.promotion import array_of, cast, stack_nested
 from funcgrad.prims import dynamic, index, layout, logic, pointwise
 from funcgrad.trace import Value
 
@@ -236,7 +236,9 @@ def _read_mode(mode: Any, fill: Any) -> str:
 def _all_filled(x: Any, plan: Plan, fill: Any) -> Any:
     """What a read at an integer out of range gives."""
     value = index.fill_value(fill, x.aval.dtype)
-    return layout.broadcast(Literal(value, x.aval.dtype), _final_shape(plan, plan.array_shape() if plan.arrays else ()), ())
+    return layout.broadcast(
+        Literal(value, x.aval.dtype), _final_shape(plan, plan.array_shape() if plan.arrays else ()), ()
+    )
 
 
 def _static_part(x: Any, plan: Plan) -> Any:
@@ -308,8 +310,14 @@ def flat_index(arrays: Sequence[Index], sizes: Sequence[int], mode: str) -> Inde
         return arrays[0]
     shape = np.broadcast_shapes(*[a.shape for a in arrays])
     if all(isinstance(a, np.ndarray) for a in arrays):
-        bad = np.logical_or.reduce(np.broadcast_arrays(*[(a < 0) | (a >= n) for a, n in zip(arrays, sizes, strict=True)]))
-        flat = np.ravel_multi_index(np.broadcast_arrays(*arrays), tuple(map(int, sizes)), mode="clip") if 0 not in sizes else np.zeros(shape)
+        bad = np.logical_or.reduce(
+            np.broadcast_arrays(*[(a < 0) | (a >= n) for a, n in zip(arrays, sizes, strict=True)])
+        )
+        flat = (
+            np.ravel_multi_index(np.broadcast_arrays(*arrays), tuple(map(int, sizes)), mode="clip")
+            if 0 not in sizes
+            else np.zeros(shape)
+        )
         return np.where(bad, -1, flat).astype(np.int32)
     total: Any = None
     inside: Any = None
@@ -328,3 +336,32 @@ def flat_index(arrays: Sequence[Index], sizes: Sequence[int], mode: str) -> Inde
 
 def _broadcast(x: Any, shape: Sequence[int]) -> Any:
     return layout.broadcast(x, shape, range(len(shape) - x.aval.ndim, len(shape)))
+
+
+# -- indices of take and its kin ----------------------------------------------------------------------------------
+def checked_index(name: str, indices: Any, n: int, mode: Any) -> tuple[Any, str]:
+    """An int32 index value with negative ones wrapped, and the mode of the read."""
+    host = not isinstance(indices, Value)
+    at: Any = np.asarray(indices) if host and not _has_value(indices) else array_of(name, indices)
+    if at.size == 0 and isinstance(at, np.ndarray):
+        at = at.astype(np.int32)
+    if at.dtype.kind not in "iu":
+        raise TypeError(message(name, "indices must be integers", str(at.dtype), "convert with astype(int)"))
+    if mode not in (None, "fill", "clip", "wrap", "raise", "promise_in_bounds"):
+        raise ValueError(message(name, 'mode must be "clip", "fill" or "wrap"', repr(mode)))
+    if isinstance(at, np.ndarray):
+        if mode in (None, "raise") and ((at < -n) | (at >= n)).any():
+            raise IndexError(
+                message(name, f"indices must be in [{-n}, {n})", str(at[(at < -n) | (at >= n)].reshape(-1)[0]))
+            )
+        wide = at.astype(np.int64)
+        wide = wide % max(n, 1) if mode == "wrap" else np.where(wide < 0, wide + (n if mode != "clip" else 0), wide)
+        at = asarray(np.clip(wide, -1, 2**31 - 1).astype(np.int32))
+    elif mode == "wrap":
+        r = pointwise.rem(cast(at, dtypes.int32), n)
+        at = pointwise.select(logic.compare("lt", r, 0), pointwise.add(r, n), r)
+    elif mode == "clip":  # numpy's rule: negative indices become 0
+        at = cast(at, dtypes.int32)
+    else:
+        at = wrap(at, n)
+    return at, "fill" if mode == "fill" or (mode is None and not host) else "clip"

@@ -11,6 +11,38 @@ from funcgrad.numpy.promotion import binary, broadcast_args, floating, is_bool, 
 from funcgrad.primitive import apply
 from funcgrad.prims import logic, pointwise
 
+__all__ = [
+    "bitwise_and",
+    "bitwise_count",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
+    "equal",
+    "gcd",
+    "greater",
+    "greater_equal",
+    "invert",
+    "isclose",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "isneginf",
+    "isposinf",
+    "lcm",
+    "left_shift",
+    "less",
+    "less_equal",
+    "logical_and",
+    "logical_not",
+    "logical_or",
+    "logical_xor",
+    "not_equal",
+    "right_shift",
+]
+
 
 def _comparison(name: str, prim: str, sign: str, result: str) -> Callable[[Any, Any], Any]:
     def prim_of(a: Any, b: Any) -> Any:
@@ -85,7 +117,9 @@ def _bits(name: str, prim: str, sign: str, result: int) -> Callable[[Any, Any], 
 
     function.__name__ = function.__qualname__ = name
     example = f">>> fnp.{name}(fnp.asarray([6]), 3)\n    Array([{result}], dtype=int32)"
-    function.__doc__ = f"Return x1 {sign} x2, for integers{'' if 'shift' in name else ' or bools'}.\n\n    {example}\n    "
+    function.__doc__ = (
+        f"Return x1 {sign} x2, for integers{'' if 'shift' in name else ' or bools'}.\n\n    {example}\n    "
+    )
     return function
 
 

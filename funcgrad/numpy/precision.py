@@ -9,6 +9,8 @@ from typing import Any
 
 from funcgrad.errors import message
 
+__all__ = ["default_matmul_precision"]
+
 _default: ContextVar[str | None] = ContextVar("matmul_precision", default=None)
 # JAX's names that promise less than float32 get float32 here: cheaper products are asked for by the number format.
 _KNOWN: dict[Any, str | None] = {None: None, "float32": None, "highest": None, "high": None, "default": None}

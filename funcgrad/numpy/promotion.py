@@ -21,6 +21,8 @@ from funcgrad.prims import layout
 from funcgrad.runtime import device as _device
 from funcgrad.trace import Value
 
+__all__ = ["broadcast_shapes"]
+
 Shape = tuple[int, ...]
 Axis = int | Sequence[int] | None
 

@@ -15,7 +15,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.arithmetic import select_where
+from funcgrad.numpy.choices import select_where
 from funcgrad.numpy.logical import as_bool
 from funcgrad.numpy.promotion import (
     array_of,
@@ -32,6 +32,25 @@ from funcgrad.numpy.promotion import (
 )
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
+
+__all__ = [
+    "all",
+    "amax",
+    "amin",
+    "any",
+    "argmax",
+    "argmin",
+    "average",
+    "count_nonzero",
+    "max",
+    "mean",
+    "min",
+    "prod",
+    "ptp",
+    "std",
+    "sum",
+    "var",
+]
 
 
 def no_out(name: str, out: Any) -> None:
@@ -63,7 +82,13 @@ def _summand(name: str, a: Any, dtype: Any) -> Any:
 
 
 def sum(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Any:
     """Return the sum along axes; bools count as integers, float16 and bfloat16 accumulate in float32.
 
@@ -77,7 +102,13 @@ def sum(
 
 
 def prod(
-    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+    a: Any,
+    axis: Any = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = None,
+    where: Any = None,
 ) -> Any:
     """Return the product along axes; the gradient is exact with any number of zeros.
 
@@ -124,7 +155,9 @@ def _extremum(name: str, a: Any, axis: Any, keepdims: bool, initial: Any, where:
     return (pointwise.maximum if largest else pointwise.minimum)(out, start)
 
 
-def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def max(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """Return the largest element along axes; NaN wins; ties share the gradient equally.
 
     >>> fnp.max(fnp.asarray([[1, 2], [3, 0]]), axis=1)
@@ -134,7 +167,9 @@ def max(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initi
     return _extremum("max", a, axis, keepdims, initial, where)
 
 
-def min(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None) -> Any:
+def min(
+    a: Any, axis: Any = None, out: Any = None, keepdims: bool = False, initial: Any = None, where: Any = None
+) -> Any:
     """Return the smallest element along axes; NaN wins; ties share the gradient equally.
 
     >>> fnp.min(fnp.asarray([[1, 2], [3, 0]]), axis=1)
@@ -240,7 +275,9 @@ def average_over(x: Any, axes: Sequence[int], count: float) -> Any:
     return pointwise.mul(reduce("reduce_sum", x, axes, False), 1.0 / count if count else math.nan)
 
 
-def mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None) -> Any:
+def mean(
+    a: Any, axis: Any = None, dtype: Any = None, out: Any = None, keepdims: bool = False, *, where: Any = None
+) -> Any:
     """Return the mean along axes, as a float; float16 and bfloat16 are summed in float32.
 
     >>> fnp.mean(fnp.asarray([[1, 2], [3, 4]]), axis=1)
@@ -302,7 +339,11 @@ def var(
     d = d if w is None else pointwise.select(w, d, 0.0)
     squares = apply("square", d)
     if w is None:
-        v = average_over(squares, axes, n - less) if n > less else pointwise.div(reduce("reduce_sum", squares, axes, False), float(n - less))
+        v = (
+            average_over(squares, axes, n - less)
+            if n > less
+            else pointwise.div(reduce("reduce_sum", squares, axes, False), float(n - less))
+        )
     else:
         v = pointwise.div(reduce("reduce_sum", squares, axes, False), pointwise.sub(n, float(less)))
     v = cast(v, kind)
@@ -344,10 +385,16 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
     x, w = floating_arrays("average", a, weights)
     if w.aval.shape != x.aval.shape:
         if axis is None or isinstance(axis, tuple) or w.aval.ndim != 1:
-            raise ShapeError(message("average", "weights must have a's shape, or be a vector along one axis", f"{w.aval} for {x.aval}"))
+            raise ShapeError(
+                message(
+                    "average", "weights must have a's shape, or be a vector along one axis", f"{w.aval} for {x.aval}"
+                )
+            )
         d = axis_index("average", axis, x.aval.ndim)
         if w.aval.size != x.aval.shape[d]:
-            raise ShapeError(message("average", "weights must have the length of the axis", f"{w.aval} for {x.aval} at axis {d}"))
+            raise ShapeError(
+                message("average", "weights must have the length of the axis", f"{w.aval} for {x.aval} at axis {d}")
+            )
         w = layout.broadcast(w, x.aval.shape, (d,))
     axes = axis_tuple("average", axis, x.aval.ndim)
     total = reduce("reduce_sum", w, axes, keepdims)

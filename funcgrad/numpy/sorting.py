@@ -11,6 +11,8 @@ from funcgrad.numpy.promotion import array_of, axis_index, cast, dense, is_float
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise
 
+__all__ = ["argpartition", "argsort", "digitize", "lexsort", "partition", "searchsorted", "sort"]
+
 
 def _along(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
     x = array_of(name, a)
@@ -19,7 +21,15 @@ def _along(name: str, a: Any, axis: int | None) -> tuple[Any, int]:
     return x, axis_index(name, axis, x.aval.ndim)
 
 
-def sort(a: Any, axis: int | None = -1, kind: None = None, order: None = None, *, stable: bool = True, descending: bool = False) -> Any:
+def sort(
+    a: Any,
+    axis: int | None = -1,
+    kind: None = None,
+    order: None = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
     """Return the elements in ascending order along an axis (None: flattened); NaN comes last.
 
     >>> fnp.sort(fnp.asarray([3, 1, 2]))
@@ -37,7 +47,15 @@ def _descending_order(x: Any, d: int) -> Any:
     return pointwise.sub(x.aval.shape[d] - 1, layout.reverse(order, (d,)))
 
 
-def argsort(a: Any, axis: int | None = -1, kind: None = None, order: None = None, *, stable: bool = True, descending: bool = False) -> Any:
+def argsort(
+    a: Any,
+    axis: int | None = -1,
+    kind: None = None,
+    order: None = None,
+    *,
+    stable: bool = True,
+    descending: bool = False,
+) -> Any:
     """Return the indices that sort along an axis; the order of equal elements is kept.
 
     >>> fnp.argsort(fnp.asarray([3, 1, 2]))

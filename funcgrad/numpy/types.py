@@ -13,6 +13,57 @@ from funcgrad.numpy.promotion import default_float, operand
 from funcgrad.runtime import device as _device
 from funcgrad.trace import Value
 
+__all__ = [
+    "__array_namespace_info__",
+    "bfloat16",
+    "bool_",
+    "can_cast",
+    "complexfloating",
+    "double",
+    "dtype",
+    "e",
+    "euler_gamma",
+    "finfo",
+    "float16",
+    "float32",
+    "float64",
+    "float_",
+    "floating",
+    "generic",
+    "iinfo",
+    "inexact",
+    "inf",
+    "int16",
+    "int32",
+    "int64",
+    "int8",
+    "int_",
+    "integer",
+    "iscomplexobj",
+    "isdtype",
+    "isrealobj",
+    "isscalar",
+    "issubdtype",
+    "iterable",
+    "nan",
+    "ndim",
+    "newaxis",
+    "number",
+    "pi",
+    "promote_types",
+    "result_type",
+    "shape",
+    "signedinteger",
+    "single",
+    "size",
+    "uint",
+    "uint16",
+    "uint32",
+    "uint64",
+    "uint8",
+    "unsignedinteger",
+]
+
 # numpy's scalar types: they are dtypes where one is wanted, and callable.
 float16, float32, float64 = np.float16, np.float32, np.float64
 int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
@@ -79,8 +130,11 @@ def result_type(*arrays_and_dtypes: Any) -> Any:
     dtype('float16')
     """
     scalars = [x for x in arrays_and_dtypes if isinstance(x, (bool, int, float)) and not isinstance(x, np.generic)]
-    given = [_dtype_of(operand("result_type", x) if isinstance(x, (np.generic, list, tuple)) else x)
-             for x in arrays_and_dtypes if not any(x is s for s in scalars)]
+    given = [
+        _dtype_of(operand("result_type", x) if isinstance(x, (np.generic, list, tuple)) else x)
+        for x in arrays_and_dtypes
+        if not any(x is s for s in scalars)
+    ]
     if not given and not scalars:
         raise ValueError(message("result_type", "at least one array or dtype is required"))
     found = dtypes.promote(*given) if given else None

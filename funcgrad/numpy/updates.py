@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes
+from funcgrad.array import asarray
 from funcgrad.errors import message
 from funcgrad.ir import Literal
 from funcgrad.numpy import arithmetic
 from funcgrad.numpy.indexing import Plan, flat_index, getitem, parse
 from funcgrad.numpy.manipulation import broadcast_to
 from funcgrad.numpy.promotion import array_of, cast, is_bool, operand
-from funcgrad.array import asarray
 from funcgrad.prims import dynamic, index, layout, logic, pointwise
 from funcgrad.trace import Value
 
@@ -49,41 +49,57 @@ class AtIndex:
     def __init__(self, array: Any, idx: Any):
         self.array, self.idx = array, idx
 
-    def set(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def set(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with the elements replaced; of several writes to one element the last wins."""
         return update("set", self.array, self.idx, values, mode)
 
-    def add(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def add(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with values added; an index that occurs twice adds twice."""
         return update("add", self.array, self.idx, values, mode)
 
-    def subtract(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def subtract(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with values subtracted."""
         return update("add", self.array, self.idx, arithmetic.negative(values), mode)
 
-    def multiply(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def multiply(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with elements multiplied."""
         return update("mul", self.array, self.idx, values, mode)
 
     mul = multiply
 
-    def divide(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def divide(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with elements divided."""
         x = self.array
         divisor = update("mul", layout.broadcast(Literal(1, x.aval.dtype), x.aval.shape, ()), self.idx, values, mode)
         return cast(arithmetic.divide(x, divisor), x.aval.dtype)
 
-    def power(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def power(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with elements raised to powers."""
         x = self.array
         exponent = update("mul", layout.broadcast(Literal(1, x.aval.dtype), x.aval.shape, ()), self.idx, values, mode)
         return arithmetic.power(x, exponent)
 
-    def min(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def min(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with elements replaced by the smaller of both."""
         return update("min", self.array, self.idx, values, mode)
 
-    def max(self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False) -> Any:
+    def max(
+        self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
+    ) -> Any:
         """Return the array with elements replaced by the larger of both."""
         return update("max", self.array, self.idx, values, mode)
 
@@ -178,7 +194,9 @@ def _at_traced_slice(op: str, x: Any, rows: slice, v: Any, rest: Sequence[Any]) 
     """Write rows from a start that is a value; those from ``stop`` on are dropped."""
     if rows.step not in (None, 1) or any(r is not Ellipsis and r != slice(None) for r in rest) or not v.aval.ndim:
         way_out = "write an array of rows, x.at[start:stop].set(rows), or use lax.dynamic_update_slice"
-        raise TypeError(message("at", "a slice with traced bounds must be the only index and have step 1", way_out=way_out))
+        raise TypeError(
+            message("at", "a slice with traced bounds must be the only index and have step 1", way_out=way_out)
+        )
     n = v.aval.shape[0] if v.aval.ndim == x.aval.ndim else 1
     v = broadcast_to(v, (n, *x.aval.shape[1:]))
     size = x.aval.shape[0]

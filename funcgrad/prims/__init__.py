@@ -3,6 +3,7 @@
 from funcgrad.prims import (
     contract,
     cumulative,
+    determinants,
     dynamic,
     functions,
     index,
@@ -18,6 +19,7 @@ from funcgrad.prims import (
 __all__ = [
     "contract",
     "cumulative",
+    "determinants",
     "dynamic",
     "functions",
     "index",

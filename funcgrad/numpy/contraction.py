@@ -13,6 +13,8 @@ from funcgrad.numpy.precision import resolve_precision
 from funcgrad.numpy.promotion import array_of, cast, dense, promote_args, result_dtype
 from funcgrad.prims import contract, layout, pointwise
 
+__all__ = ["einsum", "einsum_path"]
+
 Label = Any  # a letter, an integer, or ("...", position from the last) for an axis under an ellipsis
 Labels = tuple[Label, ...]
 
