@@ -14,11 +14,11 @@ from funcgrad import optim
 
 def values(schedule, steps):
     """The schedule at steps 0, 1, ..., as a Python int; traced int32 and float32 steps must agree."""
-    jitted = fg.jit(lambda t: fnp.asarray(schedule(t), dtype=fnp.float32))
     out = [float(schedule(t)) for t in range(steps)]
-    for t in range(0, steps, max(1, steps // 7)):
-        for step in (fnp.asarray(t, dtype=fnp.int32), fnp.asarray(float(t), dtype=fnp.float32)):
-            assert float(jitted(step)) == pytest.approx(out[t], rel=2e-6, abs=1e-7)
+    for dtype in (fnp.int32, fnp.float32):
+        jitted = fg.jit(lambda t: fnp.asarray(schedule(t), dtype=fnp.float32))
+        for t in range(0, steps, max(1, steps // 7)):
+            assert float(jitted(fnp.asarray(t, dtype=dtype))) == pytest.approx(out[t], rel=2e-6, abs=1e-7)
     return out
 
 

@@ -22,9 +22,9 @@ from funcgrad.optim.base import (
     stateless,
 )
 
-# Dividing by less than this would overflow for an ordinary limit; magnitudes down to the smallest float32 still
-# have squares that float32 can hold after the division.
-_TINY = 1e-30
+# Bounds of what gradients are divided by before squaring: dividing an ordinary limit by less would overflow, and the
+# reciprocal of more would be subnormal, which devices flush to 0. Squares still fit for every float32 in between.
+_TINY, _HUGE = 1e-30, 1e37
 
 
 def clip(max_delta: Scalar) -> Optimizer:
@@ -48,7 +48,7 @@ def clip(max_delta: Scalar) -> Optimizer:
 def _largest(leaves: list[Any]) -> Any:
     """The largest magnitude, to divide by before squaring; 1 when that is not finite, so that it shows in the norm."""
     largest = reduce(fnp.maximum, [cast(fnp.max(fnp.abs(x)), fnp.float32) for x in leaves])
-    return fnp.where(largest < math.inf, fnp.maximum(largest, _TINY), 1.0)
+    return fnp.where(largest < math.inf, fnp.clip(largest, _TINY, _HUGE), 1.0)
 
 
 def _scaled_norm(grads: Tree) -> tuple[Any, Any]:
@@ -184,7 +184,7 @@ def per_example_global_norm_clip(grads: Tree, l2_norm_clip: Scalar) -> tuple[Tre
         )
     flat = [fnp.reshape(x, (x.shape[0], math.prod(x.shape[1:]))) for x in tree.leaves(grads)]
     scale = reduce(fnp.maximum, [fnp.max(fnp.abs(x), axis=1) for x in flat])
-    scale = fnp.where(scale < math.inf, fnp.maximum(scale, _TINY), 1.0)
+    scale = fnp.where(scale < math.inf, fnp.clip(scale, _TINY, _HUGE), 1.0)
     norm = fnp.sqrt(add_all([fnp.sum(fnp.square(x / scale[:, None]), axis=1) for x in flat]))
     ratio = l2_norm_clip / scale / fnp.maximum(norm, _TINY)
     factor = fnp.minimum(1.0, ratio)
