@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad.ir import Atom, Equation, Graph, Literal, Var
+from funcgrad.ir import Atom, Equation, Graph, Literal, Var, subgraphs
 from funcgrad.prims.layout import Broadcast, Reshape, Transpose
 from funcgrad.prims.pointwise import Convert, Div, Mul, MulNz, Neg, Sub
 
@@ -31,7 +31,7 @@ def eliminate(eqns: Sequence[Equation], outputs: Sequence[Atom], given: Sequence
     needed: set[Any] = {a for a in outputs if isinstance(a, Var)} - there
     kept = []
     for eqn in reversed(eqns):
-        if eqn.prim.effectful or any(v in needed for v in eqn.outputs):
+        if any(v in needed for v in eqn.outputs) or has_effect(eqn):
             eqn = _pruned(eqn, needed)
             kept.append(eqn)
             needed.update(a for a in eqn.inputs if isinstance(a, Var) and a not in there)
@@ -48,6 +48,20 @@ def _pruned(eqn: Equation, needed: set[Any]) -> Equation:
         return eqn
     prim, inputs, outputs = found
     return Equation(prim, [eqn.inputs[i] for i in inputs], [eqn.outputs[i] for i in outputs], eqn.site)
+
+
+def has_effect(eqn: Equation) -> bool:
+    """Whether an equation does something besides giving results, itself or in a graph that it holds."""
+    if eqn.prim.effectful or not eqn.prim.multiple:
+        return eqn.prim.effectful
+    return any(_effects(g) for g in subgraphs(eqn))
+
+
+def _effects(graph: Graph) -> bool:
+    if "effects" not in graph.memo:
+        graph.memo["effects"] = any(has_effect(e) for e in graph.eqns)
+    found: bool = graph.memo["effects"]
+    return found
 
 
 def simplify(graph: Graph) -> Graph:

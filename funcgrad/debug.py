@@ -1,0 +1,320 @@
+"""Looking inside: printing and calling back from compiled code, finding NaNs, counting transfers, seeing what is kept."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from funcgrad import dtypes, tree
+from funcgrad.control.callback import Callback, PureCallback
+from funcgrad.errors import NonFiniteError, Site, message
+from funcgrad.ir import Aval, Equation, Graph, Literal
+from funcgrad.passes.inline import inline
+from funcgrad.passes.reverse import split, vjp_graph
+from funcgrad.passes.simplify import simplify
+from funcgrad.runtime.ledger import LEDGER, Counts
+from funcgrad.trace import bind_all, trace
+from funcgrad.transforms.flat import FlatFunction, avals_of, name_of, values_of
+
+__all__ = [
+    "Residual",
+    "callback",
+    "check_finite",
+    "expect",
+    "find_nonfinite",
+    "ledger",
+    "print",
+    "print_saved_residuals",
+    "pure_callback",
+    "saved_residuals",
+]
+
+_print = print
+
+
+# -- calling back ------------------------------------------------------------------------------------------------
+def callback(fun: Callable[..., Any], *args: Any, ordered: bool = True, **kwargs: Any) -> None:
+    """Call ``fun(*args)`` with numpy arrays in place of traced leaves, in program order, also from compiled code.
+
+    An exception in ``fun`` ends the call of the compiled function and reaches the caller.  ``ordered`` is there for JAX programs:
+    callbacks always run in order.
+
+    >>> callback(lambda x: print("x is", x), asarray(2.0))
+    x is 2.0
+    """
+    values, treedef = values_of((args, kwargs), f"callback {name_of(fun)}")
+
+    def call(*arrays: Any) -> None:
+        xs, named = tree.unflatten(treedef, list(arrays))
+        fun(*xs, **named)
+
+    bind_all(Callback(call, name_of(fun)), *values)
+
+
+def print(fmt: str, *args: Any, ordered: bool = True, **kwargs: Any) -> None:
+    """Print ``fmt.format(*args, **kwargs)`` with the values that the arguments have when the code runs.
+
+    >>> from funcgrad import debug
+    >>> debug.print("loss {l:.2f}", l=asarray(0.123))
+    loss 0.12
+    """
+
+    def show(*xs: Any, **named: Any) -> None:
+        _print(fmt.format(*[_plain(x) for x in xs], **{k: _plain(v) for k, v in named.items()}))
+
+    callback(show, *args, ordered=ordered, **kwargs)
+
+
+def _plain(x: Any) -> Any:
+    return x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x
+
+
+def pure_callback(fun: Callable[..., Any], result_shape_dtypes: Any, *args: Any) -> Any:
+    """Return ``fun(*args)``, a numpy function without side effects, as an operation; the results' types are declared.
+
+    >>> from funcgrad import ShapeDtypeStruct
+    >>> pure_callback(lambda x: x + 1, ShapeDtypeStruct((2,), "float32"), asarray([1.0, 2.0]))
+    Array([2., 3.], dtype=float32)
+    """
+    what = f"pure_callback {name_of(fun)}"
+    values, treedef = values_of(args, what)
+    leaves, out_def = tree.flatten(result_shape_dtypes)
+    avals = tuple([Aval(s.shape, dtypes.as_dtype(s.dtype)) for s in leaves])
+
+    def call(*arrays: Any) -> Sequence[Any]:
+        return out_def.flatten_up_to(fun(*tree.unflatten(treedef, list(arrays))), what)
+
+    return tree.unflatten(out_def, bind_all(PureCallback(call, avals), *values))
+
+
+# -- finite values -----------------------------------------------------------------------------------------------
+def check_finite(tree_: Any, action: str = "raise", max_abs: float | None = None) -> list[dict[str, Any]]:
+    """Check every float leaf for NaN, infinity and (with ``max_abs``) magnitude; return a row per leaf.
+
+    ``action`` is what to do about a bad leaf: "raise" NonFiniteError, "warn", or only "report".  A row has path, type, nan, inf, max_abs,
+    status.
+
+    >>> check_finite({"w": asarray([1.0, 2.0])})[0]["status"]
+    'ok'
+    """
+    if action not in ("raise", "warn", "report"):
+        raise ValueError(message("check_finite", "action must be 'raise', 'warn' or 'report'", repr(action)))
+    rows = [_finite_row(tree.keystr(p), np.asarray(x), max_abs) for p, x in tree.leaves_with_path(tree_)]
+    bad = [r for r in rows if r["status"] != "ok"]
+    if bad and action != "report":
+        text = message("check_finite", f"{len(bad)} of {len(rows)} leaves are bad:\n{format_rows(bad)}\n")
+        if action == "raise":
+            raise NonFiniteError(text)
+        warnings.warn(text, RuntimeWarning, stacklevel=2)
+    return rows
+
+
+def _finite_row(path: str, x: np.ndarray[Any, Any], max_abs: float | None) -> dict[str, Any]:
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else np.zeros(1)
+    finite = wide[np.isfinite(wide)]
+    nan, inf = int(np.isnan(wide).sum()), int(np.isinf(wide).sum())
+    largest = float(np.abs(finite).max()) if finite.size else 0.0
+    status = "+".join([s for s, n in (("nan", nan), ("inf", inf)) if n])
+    if not status:
+        status = "large" if max_abs is not None and largest > max_abs else "ok"
+    return {"path": path or "the root", "type": f"{x.dtype}{list(x.shape)}", "nan": nan, "inf": inf, "max_abs": largest, "status": status}
+
+
+def format_rows(rows: Sequence[dict[str, Any]]) -> str:
+    """Return rows as an aligned table."""
+    if not rows:
+        return ""
+    cells = [list(rows[0])] + [[f"{v:.4g}" if isinstance(v, float) else str(v) for v in r.values()] for r in rows]
+    widths = [max(len(c[i]) for c in cells) for i in range(len(cells[0]))]
+    return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
+
+
+class NonFinite(NamedTuple):
+    """The first operation that made a NaN or an infinity from finite operands."""
+
+    operation: str
+    site: Site | None
+    outputs: str
+    operands: list[str]
+    inputs: list[str]
+    where: str
+
+    def __str__(self) -> str:
+        lines = [f"{self.operation} made {self.outputs}", f"  at {self.site}{self.where}"]
+        lines += [f"  operand {i}: {text}" for i, text in enumerate(self.operands)]
+        if self.inputs:
+            lines.append(f"  reached by: {', '.join(self.inputs)}")
+        return "\n".join(lines)
+
+
+def find_nonfinite(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
+    """Return the first operation of ``fun(*args)`` whose result is not finite though its operands are, or None.
+
+    Runs the graph, inside jit, checkpoint and loops too, operation by operation in numpy; names the user's source line, the ranges of
+    the operands, and the arguments (by tree path) that reach it.
+
+    >>> found = find_nonfinite(lambda x: fnp.log(x - 1.0).sum(), asarray([1.0, 2.0]))
+    >>> found.operation, found.operands[0]
+    ('log', 'f32[2] in [0, 1]')
+    """
+    what = f"find_nonfinite of {name_of(fun)}"
+    values, treedef = values_of((args, kwargs), what)
+    flat = FlatFunction(lambda a, k: fun(*a, **k), treedef, what)
+    traced = trace(flat, avals_of(values), values, name=name_of(fun))
+    graph = inline(traced.graph)
+    paths = [f"closed-over array {i}" for i in range(len(traced.captured))]
+    paths += [_argument(p) for p, _ in tree.leaves_with_path((args, kwargs))]
+    arrays = [np.asarray(x) for x in (*traced.captured, *values)]
+    for path, x in zip(paths, arrays, strict=True):
+        if not _finite(x):
+            return NonFinite(f"the argument {path}", None, _range(x), [], [path], "")
+    return _Finder(graph, arrays, paths).run()
+
+
+def _argument(path: tree.Path) -> str:
+    kind, which, *rest = path
+    name = which.idx if isinstance(which, tree.SequenceKey) and isinstance(kind, tree.SequenceKey) else getattr(which, "key", which)
+    return f"argument {name}{tree.keystr(tuple(rest))}"
+
+
+def _finite(x: Any) -> bool:
+    return x.dtype.kind != "f" or bool(np.isfinite(x).all())
+
+
+def _range(x: Any) -> str:
+    aval = Aval(x.shape, x.dtype)
+    if x.dtype.kind != "f" or not x.size:
+        return str(aval)
+    nan, inf = int(np.isnan(x).sum()), int(np.isinf(x).sum())
+    good = x[np.isfinite(x)]
+    text = f"{aval} in [{good.min():.6g}, {good.max():.6g}]" if good.size else f"{aval}"
+    return text + "".join([f" with {n} {k}" for n, k in ((nan, "NaN"), (inf, "infinite")) if n])
+
+
+class _Finder:
+    """Runs a graph one equation at a time and stops at the first result that is not finite."""
+
+    def __init__(self, graph: Graph, arrays: Sequence[Any], paths: Sequence[str]):
+        self.graph = graph
+        self.env: dict[Any, Any] = dict(zip(graph.inputs, arrays, strict=True))
+        self.reach: dict[Any, frozenset[str]] = {v: frozenset({p}) for v, p in zip(graph.inputs, paths, strict=True)}
+
+    def run(self) -> NonFinite | None:
+        for eqn in self.graph.eqns:
+            xs = [dtypes.widen(a.value) if isinstance(a, Literal) else self.env[a] for a in eqn.inputs]
+            outs = eqn.prim.evaluate(*[a.value if isinstance(a, Literal) else self.env[a] for a in eqn.inputs])
+            sources = frozenset().union(*[self.reach.get(a, frozenset()) for a in eqn.inputs])
+            if not all(_finite(dtypes.widen(o)) for o in outs) and all(_finite(dtypes.widen(x)) for x in xs):
+                return self._report(eqn, xs, outs, sorted(sources))
+            self.env.update(zip(eqn.outputs, outs, strict=True))
+            self.reach.update(dict.fromkeys(eqn.outputs, sources))
+        return None
+
+    def _report(self, eqn: Equation, xs: Sequence[Any], outs: Sequence[Any], sources: list[str]) -> NonFinite:
+        inner = self._inside(eqn, xs)
+        if inner is not None:
+            return inner._replace(inputs=sources)
+        bad = next(o for o in outs if not _finite(dtypes.widen(o)))
+        return NonFinite(eqn.prim.name, eqn.site, _range(bad), [_range(x) for x in xs], sources, "")
+
+    def _inside(self, eqn: Equation, xs: Sequence[Any]) -> NonFinite | None:
+        """Look into a loop, iteration by iteration."""
+        steps = getattr(eqn.prim, "iterations", None)
+        if steps is None:
+            return None
+        for number, graph, arrays in steps(*xs):
+            body = inline(graph)
+            found = _Finder(body, arrays, [""] * len(arrays)).run()
+            if found is not None:
+                return found._replace(where=f", in iteration {number} of {eqn.prim.name}{found.where}")
+        return None
+
+
+# -- counting ----------------------------------------------------------------------------------------------------
+def ledger() -> Counts:
+    """Return the transfers and launches of this process so far."""
+    return LEDGER.counts()
+
+
+@contextmanager
+def expect(*, uploads: int | None = None, downloads: int | None = None, launches: int | None = None) -> Iterator[Counts]:
+    """Raise AssertionError unless exactly so many uploads, downloads and launches happen inside; None does not matter.
+
+    >>> from funcgrad import jit
+    >>> f, x = jit(lambda x: x + 1.0), asarray(1.0)
+    >>> with expect(uploads=0, launches=1):
+    ...     y = f(x)
+    """
+    before = LEDGER.counts()
+    seen = Counts()
+    yield seen
+    found = LEDGER.counts() - before
+    for name, value in asdict(found).items():
+        setattr(seen, name, value)
+    wanted = {"uploads": uploads, "downloads": downloads, "launches": launches}
+    wrong = [f"{getattr(found, k)} {k}, not {n}" for k, n in wanted.items() if n is not None and getattr(found, k) != n]
+    if wrong:
+        raise AssertionError(message("expect", "the ledger must show what was expected", "; ".join(wrong)))
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------
+class Residual(NamedTuple):
+    """A value that the forward half keeps for the backward half."""
+
+    aval: Aval
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.aval!s:<16} {self.aval.nbytes:>12,} bytes  {self.source}"
+
+
+def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Residual]:
+    """Return what a gradient of ``fun(*args)`` keeps between its halves: arguments, and values by the line that made them.
+
+    >>> [str(r.aval) for r in saved_residuals(lambda x: fnp.sin(x).sum(), asarray([1.0, 2.0]))]
+    ['f32[2]']
+    """
+    what = f"saved_residuals of {name_of(fun)}"
+    values, treedef = values_of((args, kwargs), what)
+    flat = FlatFunction(lambda a, k: fun(*a, **k), treedef, what)
+    traced = trace(flat, avals_of(values), values, name=what)
+    graph = simplify(inline(traced.graph, only=("call",)))
+    wrt = [dtypes.is_float(a.dtype) for a in graph.in_avals]
+    joint = simplify(vjp_graph(graph, wrt))
+    parts = split(joint, len(joint.inputs) - len(graph.inputs), len(graph.outputs))
+    paths = [f"closed-over array {i}" for i in range(len(traced.captured))]
+    paths += [_argument(p) for p, _ in tree.leaves_with_path((args, kwargs))]
+    names: dict[Any, str] = dict(zip(parts.early.inputs, paths, strict=True))
+    for eqn in parts.early.eqns:
+        names.update(dict.fromkeys(eqn.outputs, f"{eqn.prim.name} at {eqn.site}"))
+    return [Residual(v.aval, names[v]) for v in parts.crossing]
+
+
+def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+    """Print what a gradient keeps, with the total."""
+    rows = saved_residuals(fun, *args, **kwargs)
+    for r in rows:
+        _print(r)
+    _print(f"{len(rows)} values, {sum(r.aval.nbytes for r in rows):,} bytes", file=sys.stdout)
+
+
+# -- NaNs in compiled code ---------------------------------------------------------------------------------------
+_nans = threading.local()
+
+
+@contextmanager
+def debug_nans(enable: bool = True) -> Iterator[None]:
+    """Inside, every call of a jitted function is checked, and a result that is not finite raises NonFiniteError naming its origin."""
+    saved = getattr(_nans, "on", False)
+    _nans.on = enable
+    try:
+        yield
+    finally:
+        _nans.on = saved
