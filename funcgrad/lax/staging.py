@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from funcgrad import tree
+from funcgrad import dtypes, tree
 from funcgrad.array import SCALARS, as_value, leaf_value
 from funcgrad.errors import DTypeError, TreeError, message
 from funcgrad.ir import Aval, Literal
@@ -56,6 +56,8 @@ class Step:
     def traced(self, init: Sequence[Any], rows: Sequence[Aval]) -> tuple[Traced, list[Any]]:
         """Trace; Python scalars in ``init`` are promoted to the types that the body returns for them."""
         init = list(init)
+        if any(a.dtype == dtypes.float64 for a in (*[x.aval for x in init], *rows)):
+            init = [promoted(x, dtypes.float64) if dtypes.is_float(x.aval.dtype) else x for x in init]
         for _ in range(len(init) + 1):
             traced = trace(self, [*[x.aval for x in init], *rows], name=self.what)
             outs = [a.dtype for a in traced.graph.out_avals]
