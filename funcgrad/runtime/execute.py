@@ -260,8 +260,9 @@ class Executable:
         self._bound = ffi.cast("void **", self._pointers)
         self._results = self._pointers + n_in
         self._sizes = [b.nbytes for b in plan.outputs]
-        self._alias = sorted(plan.alias.items())
+        self._donated = sorted(self.donated)
         self._fresh = [j for j in range(n_out) if j not in plan.alias]
+        self._sources = [plan.alias.get(j, 0) for j in range(n_out)]
         self._err = library.new_message()
         self._call, self._unpack = lib.fg_program_run, ffi.unpack
         self._lock, self._running = threading.Lock(), 0
@@ -275,7 +276,9 @@ class Executable:
         addresses = [b.ptr for b in buffers]
         if len(addresses) != n:
             raise AssertionError(f"{n} arguments are required, got {len(addresses)}")
-        if self._alias:
+        if self._donated and (
+            any([buffers[i].guard is not None for i in self._donated]) or len(set(addresses)) < n  # noqa: C419 (faster)
+        ):
             buffers = self._protect(buffers, addresses)
         if self._running == threading.get_ident():
             raise DeviceError(message("jit", "a function cannot be called from its own callback"))
@@ -286,25 +289,20 @@ class Executable:
                 failed = self._call(self._program, self._bound, self._err, ggml.MESSAGE)
                 if failed:
                     raise self._error(failed)
-                results = self._unpack(self._results, self._n_out) if self._n_out else ()
+                results = self._unpack(self._results, self._n_out) if self._fresh else ()
             finally:
                 self._running = 0
-        if not self._alias:
+        if not self._donated:
             return list(map(Buffer, results, self._sizes))
-        outs: list[Any] = [None] * self._n_out
+        outs = [buffers[i] for i in self._sources]
         for j in self._fresh:
             outs[j] = Buffer(results[j], self._sizes[j])
-        for j, i in self._alias:
-            outs[j] = buffers[i]
         return outs
 
     def _protect(self, buffers: Sequence[Buffer], addresses: list[int]) -> Sequence[Buffer]:
         """Replace donated buffers that somebody else looks at, or that are given twice, by copies."""
-        twice = len(set(addresses)) != len(addresses)
-        for _, i in self._alias:
+        for i in self._donated:
             b = buffers[i]
-            if b.guard is None and not twice:
-                continue
             if type(b.guard) is weakref.ref and b.guard() is None:
                 b.guard = None
             if b.guard is not None or addresses.count(b.ptr) > 1:

@@ -198,7 +198,7 @@ def needed_nodes(nodes: Sequence[Node], outputs: Sequence[Buf]) -> list[Node]:
     out = []
     for node in reversed(nodes):
         ops = node.operands
-        if node.keep or any([id(ops[w]) in needed for w in node.writes]):
+        if node.keep or any(id(ops[w]) in needed for w in node.writes):
             if node.optional:
                 node.leave_out([id(b) in needed for b in ops])
             needed.update(map(id, node.operands))
