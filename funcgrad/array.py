@@ -124,6 +124,13 @@ def _put(host: np.ndarray[Any, Any], device: Any) -> Array:
     return Array(device.put(host), Aval(host.shape, host.dtype), device)
 
 
+def is_data(x: Any) -> bool:
+    """Return whether ``x`` may be a leaf: a number or an array of any library, and no text."""
+    if isinstance(x, (str, bytes, np.str_, np.bytes_)):
+        return False
+    return isinstance(x, (Value, *SCALARS)) or hasattr(x, "__array__") or hasattr(x, "__dlpack__")
+
+
 def is_array(x: Any) -> bool:
     """Return whether ``x`` is an array of funcgrad's (or a tracer), or of numpy's."""
     return isinstance(x, (Value, np.ndarray))
@@ -319,7 +326,7 @@ def leaf_value(x: Any, path: str, what: str) -> Any:
     """Return an operand for a leaf of a user's tree, or raise TreeError naming its path."""
     if isinstance(x, Value):
         return x
-    if isinstance(x, (str, bytes)) or not (isinstance(x, SCALARS) or hasattr(x, "__array__") or hasattr(x, "__dlpack__")):
+    if not is_data(x):
         ways = "pass it by static_argnums, or keep it outside and close over it"
         raise TreeError(message(what, "every leaf must be a number or an array", f"{type(x).__name__} at {path}", ways))
     return asarray(x)

@@ -44,6 +44,11 @@ class Site(NamedTuple):
         return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
 
 
+def is_own_file(file: str) -> bool:
+    """Return whether a source file is funcgrad's own, rather than a user's."""
+    return file.startswith(_PACKAGE) and file not in _USER_FILES
+
+
 def caller_site() -> Site | None:
     """Return the innermost frame that is not funcgrad's own, or None.
 
@@ -54,7 +59,7 @@ def caller_site() -> Site | None:
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if not file.startswith(_PACKAGE) or file in _USER_FILES:
+        if not is_own_file(file):
             return Site(file, frame.f_lineno, code.co_name)
         if frame.f_back is None:
             return None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad import tree
-from funcgrad.array import SCALARS, as_value, asarray, leaf_value, to_host
+from funcgrad.array import SCALARS, as_value, asarray, is_data, leaf_value, to_host
 from funcgrad.errors import ShapeError, TreeError, message
 from funcgrad.ir import Aval, Literal
 from funcgrad.primitive import apply
@@ -42,7 +42,7 @@ class FlatFunction:
 
 def result_leaf(x: Any, out: Any, what: str) -> Any:
     """Return a value for a leaf of a result that is no value yet."""
-    if isinstance(x, SCALARS) or hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+    if is_data(x):
         return as_value(x)
     path = next(tree.keystr(p) for p, y in tree.leaves_with_path(out) if y is x)
     where = f"{type(x).__name__} at {path or 'the root'} of the result"
@@ -105,7 +105,7 @@ def typed(x: Any, aval: Aval, what: str) -> Any:
         v: Any = Literal(x, aval.dtype)
     elif isinstance(x, (Value, Literal)):
         v = x
-    elif hasattr(x, "__array__") or hasattr(x, "__dlpack__"):
+    elif is_data(x):
         v = asarray(to_host(x, aval.dtype, True))
     else:
         raise TreeError(message(what, "a number or an array is required", type(x).__name__))

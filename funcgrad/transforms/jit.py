@@ -15,16 +15,17 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from funcgrad import tree
-from funcgrad.array import Array, Gone, to_host
+from funcgrad import dtypes, tree
+from funcgrad.array import Array, Gone, asarray, default_device, is_data, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.runtime import device as _device
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
-from funcgrad.transforms.explain import Signature, differences, report_retrace
-from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of
+from funcgrad.transforms.arguments import Chosen
+from funcgrad.transforms.explain import Signature, differences, explain, report_constants, report_donation, report_retrace
+from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of, without_static
 from funcgrad.transforms.stages import JitStats, Traced
 
 __all__ = ["clear_caches", "disable_jit", "jit"]
@@ -59,15 +60,16 @@ def clear_caches() -> None:
 class Entry:
     """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
 
-    __slots__ = ("avals", "captured", "captured_ids", "device", "donated", "executable", "graph", "match", "out_avals", "out_tree", "signature")
+    __slots__ = ("avals", "captured", "device", "donated", "executable", "graph", "match", "out_avals", "out_tree", "signature")
 
     def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Value], out_tree: tree.TreeDef):
-        self.signature, self.graph, self.captured, self.out_tree = signature, graph, list(captured), out_tree
+        self.signature, self.graph, self.out_tree = signature, graph, out_tree
         self.avals, self.out_avals = signature.avals, graph.out_avals
         self.match = tree.matcher(signature.treedef)
-        self.device = signature.device
+        self.device = dev = signature.device
+        self.captured = [c if isinstance(c, Tracer) or c.device is dev else asarray(c, device=dev) for c in captured]
+        self.donated = tuple(sorted(signature.donated))
         self.executable: Any = None
-        self.donated: tuple[int, ...] = ()
 
 
 class Jit:
@@ -76,17 +78,21 @@ class Jit:
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun, updated=())
         self.fun, self.name = fun, name_of(fun)
-        self.static_argnums = _tuple(options["static_argnums"])
-        self.static_argnames = frozenset(_tuple(options["static_argnames"]))
-        self.donate_argnums = _tuple(options["donate_argnums"])
-        self.donate_argnames = frozenset(_tuple(options["donate_argnames"]))
+        self.static = self._chosen("static", options)
+        self.donate = self._chosen("donate", options)
+        if self.static.names & self.donate.names or set(self.static.nums) & set(self.donate.nums):
+            both = sorted(self.static.names & self.donate.names) or sorted(set(self.static.nums) & set(self.donate.nums))
+            raise ValueError(message(f"jit of {self.name}", "an argument may be static or donated, not both", str(both)))
         self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
         self.stats = JitStats()
         self._entries: OrderedDict[Signature, Entry] = OrderedDict()
         self._last: Entry | None = None
-        self._plain = not (self.static_argnums or self.static_argnames)
         self._lock = threading.RLock()
         _all.add(self)
+
+    def _chosen(self, option: str, options: dict[str, Any]) -> Chosen:
+        nums, names = options[f"{option}_argnums"], options[f"{option}_argnames"]
+        return Chosen(self.fun, nums, names, option, f"jit of {self.name}")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -94,7 +100,7 @@ class Jit:
     # -- calling -------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         last = self._last
-        if last is not None and self._plain and not is_staging() and last.device is self._device():
+        if last is not None and not is_staging() and last.device is self._device():
             leaves = last.match((args, kwargs))
             if leaves is not None:
                 storages = self._storages(last, leaves)
@@ -111,22 +117,22 @@ class Jit:
         out = []
         for x, aval in zip(leaves, entry.avals, strict=True):
             if type(x) is Array and x.aval is aval and x.device is dev:
-                out.append(x._storage)
-                continue
-            storage = self._upload(x, aval, dev)
-            if storage is None:
-                return None
+                storage = x._storage
+                if type(storage) is Gone:
+                    raise storage.error()
+            else:
+                storage = self._upload(x, aval, dev)
+                if storage is None:
+                    return None
             out.append(storage)
         return out
 
     def _upload(self, x: Any, aval: Aval, dev: Any) -> Any:
-        if isinstance(x, Tracer):
+        if isinstance(x, Tracer) or not is_data(x):
             return None
-        if isinstance(x, Array):
-            return x.storage if x.aval == aval and x.device is dev else None
-        if isinstance(x, (str, bytes)):
-            return None
-        host = to_host(x, None, dev.float64)
+        if isinstance(x, Array) and x.device is dev:
+            return x.storage if x.aval == aval else None
+        host = to_host(x._host() if isinstance(x, Array) else x, None, dev.float64)
         if host.shape != aval.shape or host.dtype != aval.dtype:
             return None
         self.stats.uploads += 1
@@ -141,9 +147,8 @@ class Jit:
         try:
             outs = executable.run([c._storage for c in entry.captured] + storages)
         except AttributeError:
-            for x in (*entry.captured, *leaves):
-                if isinstance(x, Array):
-                    _ = x.storage  # raises what happened to it
+            for x in entry.captured:
+                _ = x.storage  # raises what happened to it
             raise
         stats.calls += 1
         stats.launches += 1
@@ -154,6 +159,7 @@ class Jit:
         return tree.unflatten(entry.out_tree, arrays)
 
     def _give_away(self, entry: Entry, leaves: Sequence[Any]) -> None:
+        """Mark what was donated, whether or not the device could use the memory: no program depends on the device."""
         gone = Gone("donated", f"a call of {self.name}")
         for i in entry.donated:
             x = leaves[i]
@@ -164,9 +170,8 @@ class Jit:
         with self._lock:
             if entry.executable is None:
                 k = len(entry.captured)
-                donate = frozenset(k + i for i in entry.signature.donated)
-                executable = entry.device.compile(entry.graph, donate)
-                entry.donated = tuple(sorted(i - k for i in getattr(executable, "donated", ())))
+                executable = entry.device.compile(entry.graph, frozenset(k + i for i in entry.donated))
+                report_donation(self.name, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
         return entry.executable
@@ -176,18 +181,21 @@ class Jit:
         if getattr(_enabled, "off", False):
             return self.fun(*args, **kwargs)
         entry, leaves = self._entry(args, kwargs)
-        if is_staging() or any(isinstance(x, Tracer) for x in leaves):
-            values = [x if isinstance(x, Value) else _as_array(x) for x in leaves]
+        return self._call_leaves(entry, leaves)
+
+    def _call_leaves(self, entry: Entry, leaves: list[Any]) -> Any:
+        if is_staging() or any(isinstance(x, Tracer) for x in (*leaves, *entry.captured)):
+            values = [x if isinstance(x, Value) else values_of(x, self.name)[0][0] for x in leaves]
             outs = bind_all(Call(entry.graph, self.name), *entry.captured, *values)
             return tree.unflatten(entry.out_tree, [materialize(o) for o in outs])
         storages = self._storages(entry, leaves)
         assert storages is not None
-        if self._plain:
+        if not self.static:
             self._last = entry
         return self._run(entry, storages, leaves)
 
     def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        signature, leaves, call = self.signature(args, kwargs)
+        signature, leaves, call = self.signature(args, kwargs, self._device())
         with self._lock:
             entry = self._entries.get(signature)
             if entry is None:
@@ -196,52 +204,45 @@ class Jit:
                 self._entries.move_to_end(signature)
         return entry, leaves
 
-    def signature(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Signature, list[Any], Callable[..., Any]]:
+    def signature(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], dev: Any
+    ) -> tuple[Signature, list[Any], Callable[..., Any]]:
         """The signature of a call, its leaves, and the function of what is not static."""
         what = f"jit of {self.name}"
-        static = {n % len(args) for n in self.static_argnums if -len(args) <= n < len(args)}
-        fixed = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(self.static_argnames & set(kwargs))]
+        static, names = self.static.positions(len(args)), self.static.names
+        fixed = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(names & set(kwargs))]
         for key, value in fixed:
             _check_hashable(key, value, what)
-        dynamic = tuple([a for i, a in enumerate(args) if i not in static])
-        named = {k: v for k, v in kwargs.items() if k not in self.static_argnames}
+        dynamic, put = without_static(args, sorted(static), what)
+        named = {k: v for k, v in kwargs.items() if k not in names}
         leaves, treedef = tree.flatten((dynamic, named))
-        dev = self._device()
         avals = tuple([_aval(x, (dynamic, named), what, dev) for x in leaves])
-        donated = self._donated(static, dynamic, named)
-        fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in self.static_argnames & set(kwargs)}
+        donated = self._donated(len(args), static, dynamic, named)
+        fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in names & set(kwargs)}
+        # 1, 1.0 and True are equal but trace differently, so the types of static values count too.
+        marked = tuple([(k, v, type(v)) for k, v in fixed])
+        signature = Signature(treedef, avals, marked, dev, donated)
+        return signature, leaves, lambda xs, kw: fun(*put(xs), **kw, **fixed_kwargs)
 
-        def call(xs: Any, kw: Any) -> Any:
-            it = iter(xs)
-            full = [a if i in static else next(it) for i, a in enumerate(args)]
-            return fun(*full, **kw, **fixed_kwargs)
-
-        return Signature(treedef, avals, tuple(fixed), dev, donated), leaves, call
-
-    def _donated(self, static: set[int], dynamic: Any, named: Any) -> frozenset[int]:
+    def _donated(self, count: int, static: set[int], dynamic: Any, named: Any) -> frozenset[int]:
         """The positions of the donated leaves."""
-        if not (self.donate_argnums or self.donate_argnames):
+        if not self.donate:
             return frozenset()
-        total = len(dynamic) + len(static)
-        positions = [i for i in range(total) if i not in static]
-        wanted = {n % total for n in self.donate_argnums if -total <= n < total}
-        out, at = set(), 0
-        for i, arg in zip(positions, dynamic, strict=True):
-            n = len(tree.leaves(arg))
-            out |= set(range(at, at + n)) if i in wanted else set()
-            at += n
-        for k in sorted(named):
-            n = len(tree.leaves(named[k]))
-            out |= set(range(at, at + n)) if k in self.donate_argnames else set()
-            at += n
-        return frozenset(out)
+        wanted = self.donate.positions(count)
+        args = [(i in wanted, a) for i, a in zip([i for i in range(count) if i not in static], dynamic, strict=True)]
+        args += [(k in self.donate.names, named[k]) for k in sorted(named)]
+        marks = [mark for mark, arg in args for _ in tree.leaves(arg)]
+        return frozenset([i for i, mark in enumerate(marks) if mark])
 
     def _trace(self, signature: Signature, call: Callable[..., Any]) -> Entry:
         what = f"jit of {self.name}"
         if self._entries or self.stats.traces:
             report_retrace(self, signature, list(self._entries))
+        if self.strict:
+            report_constants(self)
         flat = FlatFunction(call, signature.treedef, what)
-        traced = trace(flat, signature.avals, name=self.name)
+        with default_device(signature.device):
+            traced = trace(flat, signature.avals, name=self.name)
         self.stats.traces += 1
         entry = Entry(signature, dead_code(traced.graph), traced.captured, flat.out_tree)
         # A trace that closes over another trace's values is good for this one call only.
@@ -259,17 +260,19 @@ class Jit:
         return Traced(entry.graph, entry.out_tree, self.name, entry.device, call, functools.partial(self._compile, entry))
 
     def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
-        signature, leaves, _ = self.signature(args, kwargs)
+        signature, leaves, _ = self.signature(args, kwargs, entry.device)
         if signature != entry.signature:
             got = "\n    ".join(differences(entry.signature, signature))
             raise TypeError(message(f"compiled {self.name}", "arguments must have the signature compiled for", got))
-        storages = self._storages(entry, leaves)
-        assert storages is not None
-        return self._run(entry, storages, leaves)
+        return self._call_leaves(entry, leaves)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """``trace(...).lower()``."""
         return self.trace(*args, **kwargs).lower()
+
+    def explain(self) -> str:
+        """Return what is known of the function as text: its traces, why there are several, and the Python numbers frozen in."""
+        return explain(self, list(self._entries))
 
     def clear_cache(self) -> None:
         """Forget all traces and compiled code; the function stays usable."""
@@ -285,10 +288,6 @@ class Jit:
         return f"jit({self.name}, {len(self._entries)} signatures)"
 
 
-def _tuple(x: Any) -> tuple[Any, ...]:
-    return () if x is None else (x,) if isinstance(x, (int, str)) else tuple(x)
-
-
 def _check_hashable(key: Any, value: Hashable, what: str) -> None:
     try:
         hash(value)
@@ -297,16 +296,15 @@ def _check_hashable(key: Any, value: Hashable, what: str) -> None:
         raise ValueError(message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")) from None
 
 
-def _as_array(x: Any) -> Any:
-    return values_of(x, "jit")[0][0]
-
-
 def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
+    """The type that a leaf will have on the device."""
+    if isinstance(x, Array) and x.device is not dev:
+        return Aval(x.aval.shape, dtypes.host_dtype(x.aval.dtype, dev.float64))
     if isinstance(x, Value):
         return x.aval
     if isinstance(x, Aval):
         return x
-    if isinstance(x, (str, bytes)) or not (hasattr(x, "__array__") or hasattr(x, "__dlpack__") or isinstance(x, (int, float))):
+    if not is_data(x):
         values_of(args, what)  # raises with the path
     host = to_host(x, None, dev.float64)
     return Aval(host.shape, host.dtype)
@@ -327,7 +325,8 @@ def jit(
 
     Arguments at ``static_argnums`` or named in ``static_argnames`` are hashable Python values, part of the signature.  Donated arguments give
     their memory to the results and may not be used again.  ``max_traces`` bounds the number of signatures: one more raises
-    RetraceError, which shows what changed.
+    RetraceError, which shows what changed.  ``strict=True`` raises CapturedConstantError when the function reads a Python number
+    from an outer scope, which would be frozen into the graph; ``f.explain()`` lists these.
 
     Usable as a decorator, with or without arguments.
 
