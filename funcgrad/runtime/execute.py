@@ -128,6 +128,7 @@ class _Builder:
         self.fixed = fixed  # maps a captured value to a Buffer
         self.keep: list[Any] = []
         self.functions: list[int] = []
+        self.programs: list[tuple[Any, Plan]] = []
 
     def program(self, plan: Plan) -> Any:
         """One program; its parts first."""
@@ -148,7 +149,9 @@ class _Builder:
         for b in tensors:
             words += self._tensor(b)
         words.append(count)
-        return self._make(words + nodes, parts)
+        made = self._make(words + nodes, parts)
+        self.programs.append((made, plan))
+        return made
 
     def _node(self, node: Node, tensors: dict[Any, int], parts: list[Any], words: list[int]) -> None:
         used = []
@@ -198,7 +201,6 @@ class _Builder:
         made = lib.fg_program_new(ffi.from_buffer("int64_t[]", data), len(data), handles, len(parts), err, ggml.MESSAGE)
         if made == ffi.NULL:
             raise AssertionError(f"the extension refused a program: {self.library.text(err)}")
-        self.keep += parts
         return ffi.gc(made, lib.fg_program_free)
 
 
@@ -249,7 +251,7 @@ class Executable:
         ffi, lib = library.ffi, library.lib
         _free = lib.fg_give_address
         self.plan, self._library, self._keep = plan, library, builder.keep
-        self._program = builder.program(plan)
+        self._program, self._programs = builder.program(plan), builder.programs
         if builder.functions:
             weakref.finalize(self, _forget, builder.functions)
         n_in, n_out = len(plan.inputs), len(plan.outputs)
@@ -321,20 +323,26 @@ class Executable:
         return DeviceError(message("cpu", "a run ended with an internal error", text))
 
     def profile(self, buffers: Sequence[Buffer], repeat: int = 10) -> list[NodeTime]:
-        """Run ``repeat`` times (donated buffers are copied) and return each node's mean time, the longest first."""
+        """Run ``repeat`` times (donated buffers are copied) and return each node's mean time, the longest first.
+
+        The nodes of loops and branches are listed too, as "inner"; their time is part of the loop's.
+        """
         ffi, lib = self._library.ffi, self._library.lib
-        nodes = [n for n in self.plan.nodes if not n.elided]
-        ns = ffi.new("int64_t[]", len(nodes) + 1)
-        lib.fg_program_profile(self._program, ns)
+        times = [ffi.new("int64_t[]", len(plan.nodes) + 1) for _, plan in self._programs]
         try:
+            for (program, _), ns in zip(self._programs, times, strict=True):
+                lib.fg_program_profile(program, ns)
             for _ in range(repeat):
                 self.run([_copy(b, self._library) if i in self.donated else b for i, b in enumerate(buffers)])
         finally:
-            lib.fg_program_profile(self._program, ffi.NULL)
-        rows = [
-            NodeTime(n.name, n.operands[n.writes[0]].aval, n.site, t / repeat / 1e9)
-            for n, t in zip(nodes, ns, strict=False)
-        ]
+            for program, _ in self._programs:
+                lib.fg_program_profile(program, ffi.NULL)
+        rows = []
+        for (program, plan), ns in zip(self._programs, times, strict=True):
+            where = "" if program is self._program else "inner "
+            for n, t in zip([n for n in plan.nodes if not n.elided], ns, strict=False):
+                aval = max([n.operands[w].aval for w in n.writes], key=lambda a: a.nbytes)
+                rows.append(NodeTime(where + n.name, aval, n.site, t / repeat / 1e9))
         return sorted(rows, key=lambda row: -row.seconds)
 
     @property
