@@ -182,3 +182,26 @@ def test_results_that_nobody_reads_are_not_made() -> None:
     assert [e.prim.name for e in scan.body.eqns] == ["mul", "add"]
     assert (scan.num_consts, scan.num_carry) == (1, 1)
     check_graph(graph)
+
+
+@pytest.mark.ggml
+def test_memory_as_the_planner_sees_it() -> None:
+    """By default one row per saved value and step; with checkpoint the carry alone; the graphs do not grow with the steps."""
+    rows, width = 16, 32
+
+    def loss(remat: bool) -> Any:
+        def step(h: Any, x: Any) -> Any:
+            return fnp.tanh(fnp.sin(fnp.exp(h) + x)), None
+
+        f = fg.checkpoint(step) if remat else step
+        return fg.jit(fg.value_and_grad(lambda h, xs: lax.scan(f, h, xs)[0].sum()))
+
+    def compiled(remat: bool, steps: int) -> Any:
+        shapes = [fg.ShapeDtypeStruct((rows, width), "float32"), fg.ShapeDtypeStruct((steps, rows, width), "float32")]
+        return loss(remat).trace(*shapes).lower().compile()
+
+    with fg.default_device("cpu"):
+        one, n = rows * width * 4, 500
+        plain, remat = (compiled(r, n).memory_analysis().temp_size_in_bytes for r in (False, True))
+        assert 3 * n * one <= plain < 4 * n * one  # exp h, cos, and tanh
+        assert n * one <= remat < 1.1 * n * one  # h
