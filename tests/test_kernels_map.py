@@ -369,3 +369,11 @@ def test_truncated_and_random_words_are_refused_or_made() -> None:
         except ValueError:
             refused += 1
     assert refused > 1000
+
+
+def test_too_many_values_for_one_kernel_are_refused() -> None:
+    words = [1, 4, 1, 1, 2, 1000, *(0, 0, 0, 4), *(1, 1, 0, 0, 4)]
+    for i in range(1000):
+        words += [OPS["const"], 1, i, 0, 0, 0]
+    with pytest.raises(ValueError, match="at most 512"):
+        new_kernel(words)

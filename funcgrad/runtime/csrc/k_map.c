@@ -303,10 +303,10 @@ static int plan(fg_reader *r, map_kernel *k, map_regs *regs, const map_words *w,
     for (int i = 0; i < k->n_out; i++) classify(k, &k->out[i]);
     place_inputs(k, regs);
     place_instructions(r, k, regs, w, (int)n);
-    if (!r->failed) place_outputs(r, k, regs);
     if (!r->failed && k->n_buffers > MAX_BUFFERS) {
-        fg_fail(r, "at most %d registers, constants and scalar inputs fit one kernel, got %d", MAX_BUFFERS, k->n_buffers);
+        fg_fail(r, "at most %d registers, constants and scalar inputs fit one kernel, got more", MAX_BUFFERS);
     }
+    if (!r->failed) place_outputs(r, k, regs);
     if (r->failed) return 0;
     number_places(k);
     choose_blocks(k, cost_of(k, w, (int)n));

@@ -24,6 +24,11 @@ FGM void copy_words(void *dst, const void *src, int64_t n) {
     for (int64_t i = 0; i < n; i++) d[i] = s[i];
 }
 
+/* Memory whose short stride is along the rows of the box. */
+static int is_transposed(box b) {
+    return b.row_stride == 4 && b.col_stride != 4 && b.col_stride != 0 && b.rows > 3 && b.cols > 3;
+}
+
 /* Many short rows: column by column, so that the inner loop is long. */
 static int is_narrow(box b) { return b.cols <= 8 && b.rows >= 8; }
 
@@ -34,7 +39,7 @@ static void repeat_row(uint32_t *dst, box b) {
 }
 
 static void load_words(uint32_t *dst, const char *p, box b) {
-    if (b.row_stride == 4 && b.rows > 3 && b.cols > 3 && b.col_stride != 4) {
+    if (is_transposed(b)) {
         transpose_words((char *)dst, b.cols * 4, p, b.col_stride, b.rows, b.cols);
         return;
     }
@@ -66,7 +71,7 @@ static void load_words(uint32_t *dst, const char *p, box b) {
 }
 
 static void store_words(const uint32_t *src, char *p, box b) {
-    if (b.row_stride == 4 && b.rows > 3 && b.cols > 3 && b.col_stride != 4) {
+    if (is_transposed(b)) {
         transpose_words(p, b.col_stride, (const char *)src, b.cols * 4, b.cols, b.rows);
         return;
     }
@@ -105,7 +110,7 @@ static void store_words(const uint32_t *src, char *p, box b) {
         }                                                                                                             \
     }                                                                                                                 \
     static void load_##name(uint32_t *dst, const char *p, box b) {                                                    \
-        if ((b.row_stride == size && b.col_stride != size) || is_narrow(b)) {                                                           \
+        if ((b.row_stride == size && b.col_stride > size) || is_narrow(b)) {                                                           \
             for (int64_t c = 0; c < b.cols; c++) load_row_##name(dst + c, b.cols, p + c * b.col_stride, b.row_stride, b.rows); \
             return;                                                                                                   \
         }                                                                                                             \
@@ -128,7 +133,7 @@ static void store_words(const uint32_t *src, char *p, box b) {
         }                                                                                                             \
     }                                                                                                                 \
     static void store_##name(const uint32_t *src, char *p, box b) {                                                   \
-        if ((b.row_stride == size && b.col_stride != size) || is_narrow(b)) {                                                           \
+        if ((b.row_stride == size && b.col_stride > size) || is_narrow(b)) {                                                           \
             for (int64_t c = 0; c < b.cols; c++) store_row_##name(src + c, b.cols, p + c * b.col_stride, b.row_stride, b.rows); \
             return;                                                                                                   \
         }                                                                                                             \

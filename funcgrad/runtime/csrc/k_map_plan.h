@@ -266,7 +266,7 @@ static int find_last_input_reader(const map_kernel *k, const map_words *w, int n
 static void place_instructions(fg_reader *r, map_kernel *k, map_regs *regs, const map_words *w, int n) {
     int last_input_reader = find_last_input_reader(k, w, n);
     for (int j = 0; j < n; j++) regs->last_writer[w[j].dst] = j;
-    for (int j = 0; j < n; j++) {
+    for (int j = 0; j < n && k->n_buffers <= MAX_BUFFERS; j++) { /* plan refuses more */
         if (w[j].op == FG_OP_const) {
             regs->place[w[j].dst] = place_constant(k, (uint32_t)w[j].src[0]);
             continue;

@@ -8,6 +8,24 @@
 
 typedef uint32_t word_any __attribute__((may_alias, aligned(1)));
 
+typedef uint32_t quad __attribute__((vector_size(16)));
+typedef uint32_t quad_any __attribute__((vector_size(16), may_alias, aligned(1)));
+#if defined(__clang__) || __GNUC__ >= 12
+#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad){i, j, k, l})
+#endif
+static inline __attribute__((always_inline)) void transpose_quad(char *d, int64_t ds, const char *s, int64_t ss) {
+    quad a = *(const quad_any *)s, b = *(const quad_any *)(s + ss);
+    quad c = *(const quad_any *)(s + 2 * ss), e = *(const quad_any *)(s + 3 * ss);
+    quad ab0 = FG_SHUFFLE(a, b, 0, 4, 1, 5), ab1 = FG_SHUFFLE(a, b, 2, 6, 3, 7);
+    quad ce0 = FG_SHUFFLE(c, e, 0, 4, 1, 5), ce1 = FG_SHUFFLE(c, e, 2, 6, 3, 7);
+    *(quad_any *)d = FG_SHUFFLE(ab0, ce0, 0, 1, 4, 5);
+    *(quad_any *)(d + ds) = FG_SHUFFLE(ab0, ce0, 2, 3, 6, 7);
+    *(quad_any *)(d + 2 * ds) = FG_SHUFFLE(ab1, ce1, 0, 1, 4, 5);
+    *(quad_any *)(d + 3 * ds) = FG_SHUFFLE(ab1, ce1, 2, 3, 6, 7);
+}
+
 #if defined(__AVX512F__)
 #define TRANSPOSE_SIDE 16
 /* Four rounds: pairs of words, pairs of pairs, then 128-bit quarters twice. */
@@ -59,28 +77,19 @@ static inline __attribute__((always_inline)) void transpose_block(char *d, int64
 }
 #else
 #define TRANSPOSE_SIDE 4
-typedef uint32_t quad __attribute__((vector_size(16)));
-typedef uint32_t quad_any __attribute__((vector_size(16), may_alias, aligned(1)));
-#if defined(__clang__) || __GNUC__ >= 12
-#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
-#else
-#define FG_SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (quad){i, j, k, l})
-#endif
-static inline __attribute__((always_inline)) void transpose_block(char *d, int64_t ds, const char *s, int64_t ss) {
-    quad a = *(const quad_any *)s, b = *(const quad_any *)(s + ss);
-    quad c = *(const quad_any *)(s + 2 * ss), e = *(const quad_any *)(s + 3 * ss);
-    quad ab0 = FG_SHUFFLE(a, b, 0, 4, 1, 5), ab1 = FG_SHUFFLE(a, b, 2, 6, 3, 7);
-    quad ce0 = FG_SHUFFLE(c, e, 0, 4, 1, 5), ce1 = FG_SHUFFLE(c, e, 2, 6, 3, 7);
-    *(quad_any *)d = FG_SHUFFLE(ab0, ce0, 0, 1, 4, 5);
-    *(quad_any *)(d + ds) = FG_SHUFFLE(ab0, ce0, 2, 3, 6, 7);
-    *(quad_any *)(d + 2 * ds) = FG_SHUFFLE(ab1, ce1, 0, 1, 4, 5);
-    *(quad_any *)(d + 3 * ds) = FG_SHUFFLE(ab1, ce1, 2, 3, 6, 7);
-}
+#define transpose_block transpose_quad
 #endif
 
 static inline void transpose_edge(char *d, int64_t ds, const char *s, int64_t ss, int64_t rows, int64_t cols) {
-    for (int64_t i = 0; i < rows; i++) {
-        for (int64_t j = 0; j < cols; j++) *(word_any *)(d + i * ds + j * 4) = *(const word_any *)(s + j * ss + i * 4);
+    int64_t i = 0, full_cols = cols & -4;
+    for (; i + 4 <= rows; i += 4, d += 4 * ds, s += 16) {
+        for (int64_t j = 0; j < full_cols; j += 4) transpose_quad(d + j * 4, ds, s + j * ss, ss);
+        for (int64_t j = full_cols; j < cols; j++) {
+            for (int q = 0; q < 4; q++) *(word_any *)(d + q * ds + j * 4) = *(const word_any *)(s + j * ss + q * 4);
+        }
+    }
+    for (; i < rows; i++, d += ds, s += 4) {
+        for (int64_t j = 0; j < cols; j++) *(word_any *)(d + j * 4) = *(const word_any *)(s + j * ss);
     }
 }
 

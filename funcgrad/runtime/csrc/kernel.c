@@ -7,6 +7,7 @@
 
 #if defined(__SSE__)
 #include <xmmintrin.h>
+#define FG_FLOAT_MODE 0x1f80u /* round to nearest, denormals kept, no traps */
 #endif
 
 fg_sgemm fg_blas_sgemm = NULL;
@@ -135,14 +136,17 @@ void fg_kernel_free(fg_kernel *k) {
  * depend on that, nor on which thread computes them, so every kernel runs in the default floating-point mode. */
 void fg_kernel_run(const fg_kernel *k, void *const *base) {
 #if defined(__SSE__)
-    unsigned mode = _mm_getcsr(), exceptions = 0x3fu;
-    if ((mode & ~exceptions) == 0x1f80u) {
-        k->run(k, base);
-        return;
-    }
-    _mm_setcsr(0x1f80u);
+    unsigned mode = _mm_getcsr(), raised = 0x3fu;
+    int plain = (mode & ~raised) == FG_FLOAT_MODE;
+    if (!plain) _mm_setcsr(FG_FLOAT_MODE);
     k->run(k, base);
-    _mm_setcsr(mode);
+    if (!plain) _mm_setcsr(mode);
+#elif defined(__aarch64__)
+    uint64_t mode;
+    __asm__ __volatile__("mrs %0, fpcr" : "=r"(mode));
+    if (mode) __asm__ __volatile__("msr fpcr, %0" : : "r"((uint64_t)0) : "memory");
+    k->run(k, base);
+    if (mode) __asm__ __volatile__("msr fpcr, %0" : : "r"(mode) : "memory");
 #else
     k->run(k, base);
 #endif

@@ -87,14 +87,19 @@ FGM float fgm_scale(float p, float t, int positive) {
     return p * s * (positive ? 0x1p2f : 0x1p-80f);
 }
 
-FGM float fgm_exp(float x) {
-    x = x > 89.0f ? 89.0f : x;
-    x = x < -104.0f ? -104.0f : x;
+/* e^x for x that fgm_scale can scale. */
+FGM float fgm_exp_clamped(float x, int positive) {
     float t = fgm_fma(x, 0x1.715476p+0f, FGM_MAGIC), n = t - FGM_MAGIC;
     float r = fgm_fma(n, -0x1.62e43p-1f, x);
     r = fgm_fma(n, 0x1.05c61p-29f, r);
     float p = fgm_fma(r * r, fgm_exp_tail(r), r) + 1.0f;
-    return fgm_scale(p, t, x > 0.0f);
+    return fgm_scale(p, t, positive);
+}
+
+FGM float fgm_exp(float x) {
+    x = x > 89.0f ? 89.0f : x;
+    x = x < -104.0f ? -104.0f : x;
+    return fgm_exp_clamped(x, x > 0.0f);
 }
 
 /* 2^x: the fraction is exact; relative error of the polynomial 2.1e-8. */
@@ -136,7 +141,8 @@ FGM float fgm_expm1(float x) {
 /* With z = e^-|x| nothing overflows: q = 1 / (1 + z), or z / (1 + z) for negative x. One Newton step takes back the
  * rounding of 1 + z and of the division; 1 / (1 + z) is q or 1 - q. */
 FGM float fgm_logistic(float x) {
-    float z = fgm_exp(-fgm_abs(x)), d = 1.0f + z, d_low = z - (d - 1.0f), one = x >= 0.0f ? 1.0f : z;
+    float a = fgm_abs(x), z = fgm_exp_clamped(a > 104.0f ? -104.0f : -a, 0);
+    float d = 1.0f + z, d_low = z - (d - 1.0f), one = x >= 0.0f ? 1.0f : z;
     float q = one / d, inverse = x >= 0.0f ? q : 1.0f - q;
     float rest = fgm_fma(-q, d_low, fgm_fma(-q, d, one));
     return fgm_fma(rest, inverse, q);

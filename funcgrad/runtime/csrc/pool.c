@@ -212,7 +212,7 @@ static void *work(void *unused) {
     uint64_t seen = 0;
     (void)unused;
 #if defined(__SSE__)
-    _mm_setcsr(0x1f80u); /* see fg_kernel_run */
+    _mm_setcsr(0x1f80u); /* as in fg_kernel_run */
 #endif
     while (!atomic_load_explicit(&pool.stop, memory_order_relaxed)) {
         uint64_t g = atomic_load_explicit(&pool.gate, memory_order_acquire);
