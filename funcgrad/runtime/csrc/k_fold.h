@@ -133,9 +133,13 @@ FG_INLINE vi fold_load_part(const char *p, int64_t n, vi rest) {
     static void NAME##_few(char *out, const char *p, const int64_t *row, int rows, int64_t cols) {                    \
         int64_t c = 0;                                                                                                \
         for (; c + VW <= cols; c += VW) {                                                                             \
-            V a = NAME##_load(p + row[0] + c * 4);                                                                    \
-            for (int r = 1; r < rows; r++) a = OP(a, NAME##_load(p + row[r] + c * 4));                                \
-            *(NAME##_any *)(out + c * 4) = a;                                                                         \
+            V a = NAME##_load(p + row[0] + c * 4), b = NAME##_first();                                                \
+            for (int r = 1; r + 1 < rows; r += 2) {                                                                   \
+                a = OP(a, NAME##_load(p + row[r] + c * 4));                                                           \
+                b = OP(b, NAME##_load(p + row[r + 1] + c * 4));                                                       \
+            }                                                                                                         \
+            if (rows % 2 == 0) b = OP(b, NAME##_load(p + row[rows - 1] + c * 4));                                     \
+            *(NAME##_any *)(out + c * 4) = OP(a, b);                                                                  \
         }                                                                                                             \
         if (c == cols) return;                                                                                        \
         const V first = NAME##_first();                                                                               \
