@@ -27,6 +27,7 @@ from funcgrad.ir import Aval, Literal
 from funcgrad.primitive import Primitive
 from funcgrad.prims.pointwise import Convert
 from funcgrad.runtime import device as _device
+from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind, set_evaluator
 
 __all__ = ["Array", "as_value", "asarray", "block_until_ready", "default_device", "device_get", "device_put", "is_array"]
@@ -41,11 +42,11 @@ class Array(Value):
     Array([1., 2.], dtype=float32)
     """
 
-    __slots__ = ("_storage", "aval", "device")
+    __slots__ = ("_read", "_storage", "aval", "device")
     device: Any
 
-    def __init__(self, storage: Any, aval: Aval, device: Any):
-        self._storage, self.aval, self.device = storage, aval, device
+    def __init__(self, storage: Any, aval: Aval, device: Any, read: Read | None = None):
+        self._storage, self.aval, self.device, self._read = storage, aval, device, read
 
     @property
     def storage(self) -> Any:
@@ -61,6 +62,9 @@ class Array(Value):
 
     def _host(self) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = self.device.get(self.storage, self.aval)
+        if self._read is not None:
+            self._read.count(host.nbytes)
+            self._read = None
         return host
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
@@ -98,6 +102,23 @@ class Array(Value):
         """Wait for the device; return self."""
         self.device.synchronize()
         return self
+
+
+class Read:
+    """What the results of one call share: the first that is read counts as the call's download."""
+
+    __slots__ = ("first", "stats")
+
+    def __init__(self, stats: Any = None):
+        self.first, self.stats = True, stats
+
+    def count(self, nbytes: int) -> None:
+        """Note in the ledger, and in the function's own, that a result was read."""
+        LEDGER.downloaded(nbytes, self.first)
+        if self.stats is not None:
+            self.stats.downloads += self.first
+            self.stats.bytes_downloaded += nbytes
+        self.first = False
 
 
 class Gone:
@@ -316,7 +337,8 @@ def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Any]:
     avals = prim.infer_all(*[x.aval for x in xs])
     operands = [x if isinstance(x, Literal) else x.storage for x in xs]
     stored = device.run_primitive(prim, operands, [x.aval for x in xs], avals)
-    return [Array(s, a, device) for s, a in zip(stored, avals, strict=True)]
+    read = Read()
+    return [Array(s, a, device, read) for s, a in zip(stored, avals, strict=True)]
 
 
 set_evaluator(evaluate)

@@ -16,12 +16,13 @@ from contextlib import contextmanager
 from typing import Any
 
 from funcgrad import dtypes, tree
-from funcgrad.array import Array, Gone, asarray, default_device, is_data, to_host
+from funcgrad.array import Array, asarray, default_device, Gone, is_data, Read, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.runtime import device as _device
+from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
 from funcgrad.transforms.arguments import Chosen
 from funcgrad.transforms.explain import Signature, differences, explain, report_constants, report_donation, report_retrace
@@ -115,29 +116,23 @@ class Jit:
         """The device memory of the leaves; None when one has another type than the entry's."""
         dev = entry.device
         out = []
+        uploaded = 0
         for x, aval in zip(leaves, entry.avals, strict=True):
             if type(x) is Array and x.aval is aval and x.device is dev:
                 storage = x._storage
                 if type(storage) is Gone:
                     raise storage.error()
             else:
-                storage = self._upload(x, aval, dev)
+                storage = _upload(x, aval, dev)
                 if storage is None:
                     return None
+                uploaded += aval.nbytes
             out.append(storage)
+        if uploaded:  # all host data of a call count as one transfer
+            self.stats.uploads += 1
+            self.stats.bytes_uploaded += uploaded
+            LEDGER.uploaded(uploaded)
         return out
-
-    def _upload(self, x: Any, aval: Aval, dev: Any) -> Any:
-        if isinstance(x, Tracer) or not is_data(x):
-            return None
-        if isinstance(x, Array) and x.device is dev:
-            return x.storage if x.aval == aval else None
-        host = to_host(x._host() if isinstance(x, Array) else x, None, dev.float64)
-        if host.shape != aval.shape or host.dtype != aval.dtype:
-            return None
-        self.stats.uploads += 1
-        self.stats.bytes_uploaded += host.nbytes
-        return dev.wrap(host)
 
     def _run(self, entry: Entry, storages: list[Any], leaves: Sequence[Any]) -> Any:
         executable = entry.executable
@@ -152,10 +147,12 @@ class Jit:
             raise
         stats.calls += 1
         stats.launches += 1
+        LEDGER.launches += 1
         if entry.donated:
             self._give_away(entry, leaves)
         dev = entry.device
-        arrays = [Array(s, a, dev) for s, a in zip(outs, entry.out_avals, strict=True)]
+        read = Read(stats)
+        arrays = [Array(s, a, dev, read) for s, a in zip(outs, entry.out_avals, strict=True)]
         return tree.unflatten(entry.out_tree, arrays)
 
     def _give_away(self, entry: Entry, leaves: Sequence[Any]) -> None:
@@ -308,6 +305,16 @@ def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
         values_of(args, what)  # raises with the path
     host = to_host(x, None, dev.float64)
     return Aval(host.shape, host.dtype)
+
+
+def _upload(x: Any, aval: Aval, dev: Any) -> Any:
+    """Host data as storage for one call; None when it has another type."""
+    if isinstance(x, Tracer) or not is_data(x):
+        return None
+    if isinstance(x, Array) and x.device is dev:
+        return x.storage if x.aval == aval else None
+    host = to_host(x._host() if isinstance(x, Array) else x, None, dev.float64)
+    return dev.wrap(host) if host.shape == aval.shape and host.dtype == aval.dtype else None
 
 
 def jit(
