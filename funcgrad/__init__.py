@@ -5,10 +5,11 @@
 Array(6., dtype=float32)
 """
 
-from funcgrad import errors, flatten_util, lax, losses, nn, numpy, operators, optim, random, tree
+from funcgrad import debug, errors, flatten_util, lax, losses, nn, numpy, operators, optim, random, tree
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
+from funcgrad.train_step import TrainState, TrainStep, make_train_step
 from funcgrad.transforms import (
     RetraceWarning,
     ShapeDtypeStruct,

@@ -110,7 +110,7 @@ def make_train_step(
     if accumulate < 1:
         raise ValueError(message("make_train_step", "accumulate must be at least 1", repr(accumulate)))
     limit = None if max_grad_norm is None else _checked_limit(max_grad_norm)
-    body = _Step(loss_fn, optimizer, has_aux, accumulate)
+    body = _Step(loss_fn, optimizer, has_aux, accumulate, count_refused=on_nonfinite == "skip")
     captured = jit(body, donate_argnums=0, device=device)
 
     def init(params: Any, key: Any = None, model_state: Any = None) -> TrainState:
@@ -154,8 +154,11 @@ def _refusal(state: TrainState, metrics: dict[str, Any], peaks: Any) -> NonFinit
 class _Step:
     """The function that is captured."""
 
-    def __init__(self, loss_fn: Callable[..., Any], optimizer: Optimizer, has_aux: bool, accumulate: int):
+    def __init__(
+        self, loss_fn: Callable[..., Any], optimizer: Optimizer, has_aux: bool, accumulate: int, count_refused: bool
+    ):
         self.loss_fn, self.optimizer, self.has_aux, self.accumulate = loss_fn, optimizer, has_aux, accumulate
+        self.count_refused = count_refused  # not when refusing raises: then nothing at all may change
         self.__name__ = f"train_step({getattr(loss_fn, '__name__', 'loss')})"
 
     def loss(self, params: Any, model_state: Any, batch: Any, key: Any) -> tuple[Any, tuple[Any, Any]]:
@@ -177,8 +180,8 @@ class _Step:
         finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(peaks))
         new, updated = self.update(replace(state, key=key, model_state=model_state), grads, norm)
         kept = tree.map(lambda a, b: fnp.where(finite, a, b), new, state)
-        refused = fnp.astype(fnp.logical_not(finite), dtypes.int32)
-        kept = replace(kept, skipped=state.skipped + refused)
+        if self.count_refused:
+            kept = replace(kept, skipped=state.skipped + fnp.astype(fnp.logical_not(finite), dtypes.int32))
         metrics = {"loss": loss, "grad_norm": norm, "finite": finite, "skipped": kept.skipped}
         if self.accumulate > 1:
             metrics["updated"] = updated & finite
