@@ -15,49 +15,63 @@ from funcgrad.numpy import (
     choices,
     contraction,
     convolution,
+    counting,
     creation,
     cumulative,
     diagonals,
     functions,
     gathering,
+    grid_objects,
     grids,
     joining,
     linalg,
     logical,
     manipulation,
+    mapping,
+    nanreductions,
     norms,
     padding,
+    polynomials,
     positions,
     precision,
     products,
     promotion,
     rearrange,
     reductions,
+    sets,
     sorting,
+    statistics,
     types,
 )
 from funcgrad.numpy.arithmetic import *
 from funcgrad.numpy.choices import *
 from funcgrad.numpy.contraction import *
 from funcgrad.numpy.convolution import *
+from funcgrad.numpy.counting import *
 from funcgrad.numpy.creation import *
 from funcgrad.numpy.cumulative import *
 from funcgrad.numpy.diagonals import *
 from funcgrad.numpy.functions import *
 from funcgrad.numpy.gathering import *
+from funcgrad.numpy.grid_objects import *
 from funcgrad.numpy.grids import *
 from funcgrad.numpy.joining import *
 from funcgrad.numpy.logical import *
 from funcgrad.numpy.manipulation import *
+from funcgrad.numpy.mapping import *
+from funcgrad.numpy.nanreductions import *
 from funcgrad.numpy.norms import *
 from funcgrad.numpy.padding import *
+from funcgrad.numpy.polynomials import *
 from funcgrad.numpy.positions import *
 from funcgrad.numpy.precision import *
 from funcgrad.numpy.products import *
 from funcgrad.numpy.promotion import *
 from funcgrad.numpy.rearrange import *
 from funcgrad.numpy.reductions import *
+from funcgrad.numpy.sets import *
 from funcgrad.numpy.sorting import *
+from funcgrad.numpy.statistics import *
 from funcgrad.numpy.types import *
 from funcgrad.numpy.types import bool_
 
@@ -69,22 +83,29 @@ __all__ += arithmetic.__all__
 __all__ += choices.__all__
 __all__ += contraction.__all__
 __all__ += convolution.__all__
+__all__ += counting.__all__
 __all__ += creation.__all__
 __all__ += cumulative.__all__
 __all__ += diagonals.__all__
 __all__ += functions.__all__
 __all__ += gathering.__all__
+__all__ += grid_objects.__all__
 __all__ += grids.__all__
 __all__ += joining.__all__
 __all__ += logical.__all__
 __all__ += manipulation.__all__
+__all__ += mapping.__all__
+__all__ += nanreductions.__all__
 __all__ += norms.__all__
 __all__ += padding.__all__
+__all__ += polynomials.__all__
 __all__ += positions.__all__
 __all__ += precision.__all__
 __all__ += products.__all__
 __all__ += promotion.__all__
 __all__ += rearrange.__all__
 __all__ += reductions.__all__
+__all__ += sets.__all__
 __all__ += sorting.__all__
+__all__ += statistics.__all__
 __all__ += types.__all__
