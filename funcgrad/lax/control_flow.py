@@ -12,16 +12,18 @@ from funcgrad import dtypes, tree
 from funcgrad.control.branch import Cond
 from funcgrad.control.hoist import hoist
 from funcgrad.control.loops import Scan, While, stacked
-from funcgrad.errors import DTypeError, ShapeError, TreeError, message
+from funcgrad.errors import ConcretizationTypeError, DTypeError, ShapeError, TreeError, message
 from funcgrad.ir import Aval, Graph, Literal, Var
+from funcgrad.lax.plain import row_of, scan_in_python, stack_rows, while_in_python
 from funcgrad.lax.prefix import associative_scan
 from funcgrad.lax.staging import Step, flat_operands, known_int, scalar_operand, texts
 from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.simplify import simplify
-from funcgrad.prims.layout import broadcast, concatenate, expand, iota, reshape, slice_along
+from funcgrad.prims.layout import broadcast, concatenate, iota, reshape, slice_along
 from funcgrad.prims.pointwise import add, convert
 from funcgrad.trace import Traced, bind_all, replay, trace
 from funcgrad.transforms.flat import FlatFunction, materialize, name_of
+from funcgrad.transforms.jit import jit_is_disabled
 
 __all__ = ["associative_scan", "cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
@@ -65,6 +67,9 @@ def scan(
         return out[0], out[1]
 
     step = Step(body, init_def, xs_def, what)
+    if n and jit_is_disabled():
+        carry_out, ys = scan_in_python(step, init_values, seqs, n, reverse)
+        return tree.unflatten(init_def, carry_out), tree.unflatten(step.out_tree, ys)
     traced, init_values = step.traced(init_values, [Aval(x.aval.shape[1:], x.aval.dtype) for x in seqs])
     outs = _run_scan(traced, init_values, seqs, n, reverse, unroll is True or unroll >= max(n, 1))
     k = len(init_values)
@@ -120,14 +125,9 @@ def _unrolled(
     carry, k = list(init), len(init)
     rows: list[list[Any]] = [[] for _ in range(length)]
     for i in range(length)[:: -1 if backwards else 1]:
-        outs = replay(body, [*consts, *carry, *[_row(x, i) for x in seqs]])
-        carry, rows[i] = outs[:k], [materialize(y) for y in outs[k:]]
-    ys = [concatenate([expand(y, 0) for y in column], 0) for column in zip(*rows, strict=True)]
-    return [*[materialize(x) for x in carry], *ys]
-
-
-def _row(x: Any, i: int) -> Any:
-    return reshape(slice_along(x, 0, i, i + 1), x.aval.shape[1:])
+        outs = replay(body, [*consts, *carry, *[row_of(x, i) for x in seqs]])
+        carry, rows[i] = outs[:k], outs[k:]
+    return [*[materialize(x) for x in carry], *stack_rows(rows)]
 
 
 # -- cond --------------------------------------------------------------------------------------------------------
@@ -176,12 +176,14 @@ def _branch(index: Any, functions: Sequence[Any], operands: Any, what: str) -> A
     for f in functions:
         if not callable(f):
             raise TypeError(message(what, "branches must be functions", type(f).__name__))
+    known = known_int(index)
+    if known is not None and jit_is_disabled():
+        return functions[min(max(known, 0), len(functions) - 1)](*operands)
     values, treedef = flat_operands(tuple(operands), f"{what}: operands")
     avals = [x.aval for x in values]
     flats = [FlatFunction(f, treedef, f"{what}: {name_of(f)}") for f in functions]
     traces = [trace(flat, avals, name=f"{what} {name_of(f)}") for flat, f in zip(flats, functions, strict=True)]
     _check_branches(flats, traces, what)
-    known = known_int(index)
     if known is not None or len(functions) == 1:
         taken = traces[min(max(known or 0, 0), len(traces) - 1)]
         outs = replay(simplify(taken.graph), [*taken.captured, *values], taken.known)
@@ -228,6 +230,11 @@ def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], i
     Array(243., dtype=float32)
     """
     what = f"while_loop of {name_of(body_fun)}"
+    if jit_is_disabled():
+        try:
+            return while_in_python(cond_fun, body_fun, init_val)
+        except ConcretizationTypeError:
+            pass  # a mapped or abstract condition: only a traced loop can decide it
     init, init_def = flat_operands(init_val, f"{what}: init_val")
     step = Step(lambda val, _: (body_fun(val), None), init_def, tree.structure(None), what)
     body, init = step.traced(init, [])

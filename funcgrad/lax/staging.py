@@ -55,9 +55,7 @@ class Step:
 
     def traced(self, init: Sequence[Any], rows: Sequence[Aval]) -> tuple[Traced, list[Any]]:
         """Trace; Python scalars in ``init`` are promoted to the types that the body returns for them."""
-        init = list(init)
-        if any(a.dtype == dtypes.float64 for a in (*[x.aval for x in init], *rows)):
-            init = [promoted(x, dtypes.float64) if dtypes.is_float(x.aval.dtype) else x for x in init]
+        init = self.start(init, rows)
         for _ in range(len(init) + 1):
             traced = trace(self, [*[x.aval for x in init], *rows], name=self.what)
             outs = [a.dtype for a in traced.graph.out_avals]
@@ -65,8 +63,14 @@ class Step:
             if all(a.aval == b.aval for a, b in zip(more, init, strict=True)):
                 break
             init = more
-        self._check_types([x.aval for x in init], traced.graph.out_avals)
+        self.check_types([x.aval for x in init], traced.graph.out_avals)
         return traced, init
+
+    def start(self, init: Sequence[Any], rows: Sequence[Aval]) -> list[Any]:
+        """The initial carry; Python floats are float64 where some operand is."""
+        if not any(a.dtype == dtypes.float64 for a in (*[x.aval for x in init], *rows)):
+            return list(init)
+        return [promoted(x, dtypes.float64) if dtypes.is_float(x.aval.dtype) else x for x in init]
 
     def __call__(self, *flat: Any) -> list[Any]:
         k = self.carry.num_leaves
@@ -77,7 +81,8 @@ class Step:
         ys, self.out_tree = flat_operands(y, f"{self.what}: result of the body")
         return [*outs, *ys]
 
-    def _check_types(self, before: Sequence[Aval], after: Sequence[Aval]) -> None:
+    def check_types(self, before: Sequence[Aval], after: Sequence[Aval]) -> None:
+        """Raise DTypeError unless the carry has the same types before and after a step."""
         if all(a == b for a, b in zip(before, after, strict=False)):
             return
         paths = [tree.keystr(p) for p, _ in tree.leaves_with_path(tree.unflatten(self.carry, [0] * len(before)))]

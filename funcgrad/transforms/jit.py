@@ -26,7 +26,7 @@ from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
 from funcgrad.transforms.arguments import Chosen
 from funcgrad.transforms.explain import Signature, differences, explain, report_constants, report_donation, report_retrace
-from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of, without_static
+from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, values_of, without_static
 from funcgrad.transforms.stages import JitStats, Traced
 
 __all__ = ["clear_caches", "disable_jit", "jit"]
@@ -50,6 +50,11 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
         yield
     finally:
         _enabled.off = saved
+
+
+def jit_is_disabled() -> bool:
+    """Whether a ``disable_jit`` is in force in this thread."""
+    return bool(getattr(_enabled, "off", False))
 
 
 def clear_caches() -> None:
@@ -182,7 +187,7 @@ class Jit:
 
     def _call_leaves(self, entry: Entry, leaves: list[Any]) -> Any:
         if is_staging() or any(isinstance(x, Tracer) for x in (*leaves, *entry.captured)):
-            values = [x if isinstance(x, Value) else values_of(x, self.name)[0][0] for x in leaves]
+            values = [x if isinstance(x, Value) else asarray(x) for x in leaves]
             outs = bind_all(Call(entry.graph, self.name), *entry.captured, *values)
             return tree.unflatten(entry.out_tree, [materialize(o) for o in outs])
         storages = self._storages(entry, leaves)
@@ -237,7 +242,7 @@ class Jit:
             report_retrace(self, signature, list(self._entries))
         if self.strict:
             report_constants(self)
-        flat = FlatFunction(call, signature.treedef, what)
+        flat = FlatFunction(call, signature.treedef, what, argument_path)
         with default_device(signature.device):
             traced = trace(flat, signature.avals, name=self.name)
         self.stats.traces += 1
@@ -302,7 +307,7 @@ def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
     if isinstance(x, Aval):
         return x
     if not is_data(x):
-        values_of(args, what)  # raises with the path
+        values_of(args, what, argument_path)  # raises with the path
     host = to_host(x, None, dev.float64)
     return Aval(host.shape, host.dtype)
 
@@ -354,6 +359,5 @@ def jit(
     }
     if fun is None:
         return lambda f: Jit(f, options)
-    if not callable(fun):
-        raise TypeError(message("jit", "a callable is required", type(fun).__name__))
+    label("jit", fun)
     return Jit(fun, options)
