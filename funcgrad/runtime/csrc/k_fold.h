@@ -1,6 +1,6 @@
 /* The inner loops of REDUCE over 4-byte elements: a contiguous row to one total, and rows of columns to one total each.
  *
- * A float sum is kept in float32 for a block of 1024 elements of a row (spread over vectors and lanes) or 32 rows of a
+ * A float sum is kept in float32 for a block of a row (a few elements in each lane of eight vectors) or 32 rows of a
  * column (eight at a time, as a tree), and the blocks are added up in double: the error stays at a few ulp of the sum of
  * the magnitudes, however many elements there are. */
 #ifndef FG_K_FOLD_H
@@ -8,7 +8,7 @@
 #include "internal.h"
 #include "k_vec.h"
 
-#define FOLD_BLOCK 1024 /* elements of a row */
+#define FOLD_BLOCK (64 * VW) /* elements of a row: eight to a lane */
 #define FOLD_ROWS 32    /* rows of a column */
 #define FOLD_PANEL 1024 /* columns */
 #define FOLD_SHORT 16   /* rows that `few` takes */
