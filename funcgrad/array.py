@@ -28,7 +28,7 @@ from funcgrad.primitive import Primitive
 from funcgrad.prims.pointwise import Convert
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
-from funcgrad.trace import Tracer, Value, bind, set_evaluator
+from funcgrad.trace import Tracer, Value, arguments_of, bind, check_alive, set_evaluator
 
 __all__ = ["Array", "as_value", "asarray", "block_until_ready", "default_device", "device_get", "device_put", "is_array"]
 
@@ -165,17 +165,18 @@ def asarray(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
     >>> asarray([[1, 2], [3, 4]]).shape
     (2, 2)
     """
-    if isinstance(x, Value) and device is None:
+    if isinstance(x, Tracer) or (isinstance(x, Value) and device is None):
         return x if dtype is None else convert_to(x, dtypes.as_dtype(dtype))
     dev = _device.get(device) if device is not None else _device.default()
     if isinstance(x, Array):
-        moved = x if x.device is dev else _put(dtypes.narrow(x._host(), x.aval.dtype), dev)
+        moved = x if x.device is dev else _put(to_host(x._host(), None, dev.float64), dev)
         return moved if dtype is None else convert_to(moved, dtypes.as_dtype(dtype))
     return _put(to_host(x, dtype, dev.float64), dev)
 
 
 def to_host(x: Any, dtype: Any = None, keep_float64: bool = False) -> np.ndarray[Any, Any]:
-    """Return host data in a dtype that a device can hold."""
+    """Return host data in a dtype that a device can hold; OverflowError for integers that do not fit."""
+    implicit = dtype is None
     if dtype is None and isinstance(x, SCALARS) and not isinstance(x, np.generic):
         dtype = dtypes.scalar_dtype(x)
     a = _host_array(x)
@@ -184,7 +185,18 @@ def to_host(x: Any, dtype: Any = None, keep_float64: bool = False) -> np.ndarray
         target = dtypes.float32
     if a.dtype.name == "bfloat16":
         a = a.astype(np.float32)
+    if a.dtype.kind in "iu" and a.dtype.itemsize == 8 and (implicit or not isinstance(x, np.ndarray)):
+        check_range(a, target)
     return dtypes.narrow(dtypes.widen(a) if a.dtype == dtypes.bfloat16 and target != a.dtype else a, target)
+
+
+def check_range(a: np.ndarray[Any, Any], dtype: Any) -> None:
+    """Raise OverflowError when integers do not fit the integer dtype that they are about to become."""
+    if dtype in dtypes.INTS and a.size:
+        low, high = int(a.min()), int(a.max())
+        if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
+            got = str(low if low < np.iinfo(dtype).min else high)
+            raise OverflowError(message("asarray", f"integers must fit {dtypes.NAMES[dtype]}", got, "convert to float32 first"))
 
 
 def _host_array(x: Any) -> np.ndarray[Any, Any]:
@@ -199,7 +211,8 @@ def _host_array(x: Any) -> np.ndarray[Any, Any]:
     except (ValueError, TypeError) as e:
         if isinstance(e, TracerArrayConversionError):
             raise
-        raise DTypeError(message("asarray", "array-like data is required", f"{type(x).__name__}: {e}")) from None
+        got = f"{type(x).__name__}: {e}"
+        raise DTypeError(message("asarray", "array-like data is required", got, "give nested lists of one length")) from None
     if a.dtype.kind in "OUSV" and a.dtype != dtypes.bfloat16:
         got = f"{type(x).__name__} {str(x)[:60]!r}"
         raise DTypeError(message("asarray", "numbers are required", got, "convert it, or keep it out of the tree"))
@@ -227,7 +240,10 @@ def as_value(x: Any, dtype: Any = None) -> Any:
     if isinstance(x, SCALARS):
         if dtype is None and isinstance(x, np.generic):
             dtype = dtypes.host_dtype(x.dtype, _device.default().float64)
-        return Literal(x, dtype or dtypes.scalar_dtype(x))
+        dtype = dtype or dtypes.scalar_dtype(x)
+        if isinstance(x, (int, np.integer)) and dtype in dtypes.INTS:
+            check_range(np.asarray(x), dtype)
+        return Literal(x, dtype)
     if hasattr(x, "__fg_array__"):
         return x.__fg_array__()
     return asarray(x)
@@ -239,13 +255,27 @@ def concrete(x: Any, error: type[Exception], what: str) -> Array:
     if isinstance(x, Tracer):
         known = x.concrete()
         if known is None:
-            b = x.builder
-            ways = "fg.numpy.where or fg.lax.cond instead of if; static_argnums for what decides shapes or Python control flow"
-            got = f"{x.aval} traced in {b.name or 'a function'}"
-            raise error(message(what, "a value is required, and a traced one has only shape and dtype", got, ways))
+            check_alive(x)
+            raise error(message(what, "a value is required, and a traced one has only shape and dtype", _origin(x), _WAYS[error]))
         return concrete(known, error, what)
     assert isinstance(x, Array)
     return x
+
+
+def _origin(x: Tracer) -> str:
+    """Where a traced value comes from: the function, and the arguments that it depends on."""
+    names = arguments_of(x)
+    return f"{x.aval} traced in {x.builder.name or 'a function'}" + (f", depending on {', '.join(names)}" if names else "")
+
+
+_WAYS: dict[type[Exception], str] = {
+    TracerBoolConversionError: "fg.numpy.where or fg.lax.cond instead of if and and; fg.lax.while_loop instead of while; "
+    "static_argnums for an argument that decides Python control flow",
+    TracerIntegerConversionError: "static_argnums for an argument that decides a shape, a length or an index of a Python list; "
+    "fg.lax.fori_loop instead of for; fg.numpy.take or lax.dynamic_slice for a traced index",
+    TracerArrayConversionError: "functions of fg.numpy instead of numpy's and math's; return the value and look at it outside; "
+    "fg.debug.print to see it at run time",
+}
 
 
 def to_bool(x: Any) -> bool:

@@ -6,6 +6,8 @@ Each type derives from the builtin that a user would catch.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 from typing import NamedTuple
@@ -31,6 +33,8 @@ __all__ = [
 _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Programs that ship inside the package but are written as a user would write them.
 _USER_FILES = frozenset({_PACKAGE + "demo.py"})
+# Between a user's call and the package's code there may be frames of these.
+_BETWEEN = frozenset({contextlib.__file__, functools.__file__})
 
 
 class Site(NamedTuple):
@@ -46,7 +50,7 @@ class Site(NamedTuple):
 
 def is_own_file(file: str) -> bool:
     """Return whether a source file is funcgrad's own, rather than a user's."""
-    return file.startswith(_PACKAGE) and file not in _USER_FILES
+    return (file.startswith(_PACKAGE) and file not in _USER_FILES) or file in _BETWEEN
 
 
 def caller_site() -> Site | None:

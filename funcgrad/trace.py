@@ -115,6 +115,7 @@ class Builder:
         self._producer: dict[Var, Equation] = {}
         self.thread = threading.get_ident()
         self.site = caller_site()
+        self.arguments: Callable[[], dict[Var, str]] = dict
 
     def input(self, aval: Aval, known: Value | None = None) -> Tracer:
         """Return a tracer for a new input variable."""
@@ -133,7 +134,7 @@ class Builder:
         if found is not None:
             return found[0]
         if type(x) is Tracer:
-            _check_alive(x)
+            check_alive(x)
         var = Var(x.aval)
         self.captured[id(x)] = (var, x)
         if not (self.abstract and type(x) is Tracer):
@@ -202,7 +203,8 @@ class Builder:
         return Graph([*captured, *inputs], self.eqns, outputs, self.name)
 
 
-def _check_alive(x: Tracer) -> None:
+def check_alive(x: Tracer) -> None:
+    """Raise UnexpectedTracerError unless the value's trace is going on in this thread."""
     if x.builder in _local.stack:
         return
     b = x.builder
@@ -214,6 +216,27 @@ def _check_alive(x: Tracer) -> None:
     where = f"{x.aval} of {b.name or 'a traced function'}, made at {made}"
     way_out = "return the value from the function instead of storing it outside"
     raise UnexpectedTracerError(message("leaked tracer", why, where, way_out))
+
+
+def arguments_of(x: Tracer) -> list[str]:
+    """Name the arguments of transformed functions that a traced value depends on and whose values are not known."""
+    names: dict[str, None] = {}
+    stack, seen = [(x.builder, x.var)], set()
+    while stack:
+        builder, var = stack.pop()
+        if var in seen:
+            continue
+        seen.add(var)
+        outer = {v: value for v, value in builder.captured.values()} | builder.known
+        known = outer.get(var)
+        if isinstance(known, Tracer):
+            stack.append((known.builder, known.var))
+        elif known is None:
+            eqn = next((e for e in builder.eqns if var in e.outputs), None)
+            stack += [(builder, a) for a in eqn.inputs if isinstance(a, Var)] if eqn is not None else []
+            name = builder.arguments().get(var)
+            names.update({name: None} if name else {})
+    return sorted(names)
 
 
 @contextmanager
@@ -278,7 +301,7 @@ def bind_all(prim: Primitive, *args: Any) -> list[Any]:
         return stack[-1].emit(prim, args)
     for a in args:
         if type(a) is Tracer:
-            _check_alive(a)
+            check_alive(a)
     return evaluate(prim, args)
 
 
@@ -312,6 +335,8 @@ def trace(
     values = values or [None] * len(avals)
     with building(builder):
         inputs = [builder.input(a, v) for a, v in zip(avals, values, strict=True)]
+        labels: Callable[[], list[str]] = getattr(fun, "argument_names", list)
+        builder.arguments = lambda: dict(zip([t.var for t in inputs], labels(), strict=False))
         outs = fun(*inputs)
         atoms = [builder.atom(o) for o in outs]
     graph = builder.graph([t.var for t in inputs], atoms)

@@ -82,7 +82,7 @@ def test_forward_mode() -> None:
     close(np.diagonal(np.diagonal(np.asarray(fg.jacfwd(fg.jacrev(f))(X)))), -10 * np.sin(X))
     # jvp of the gradient of a custom_vjp differentiates the rule
     close(fg.jvp(fg.grad(lambda x: marked_sin()(x).sum()), (X,), (t,))[1], -10 * np.sin(X) * t)
-    with pytest.raises(MissingRule, match=r"custom_vjp f: has a reverse rule only; no forward mode\n  way out: use reverse mode"):
+    with pytest.raises(MissingRule, match=r"custom_vjp of f: has a reverse rule only; no forward mode\n  way out: use reverse mode"):
         fg.jvp(marked_sin(), (X,), (t,))
 
 
@@ -124,7 +124,7 @@ def test_nondiff_argnums() -> None:
     j = fg.custom_jvp(apply, nondiff_argnums=(0, -1))
     j.defjvp(lambda fun, n, primals, tangents: (j(fun, primals[0], n), 3.0 * n * tangents[0]))
     close(fg.grad(j, argnums=1)(lambda x: 2.0 * x, 3.0, 5), 15.0)
-    with pytest.raises(MissingRule, match=r"custom_vjp bare: has no rule; call defvjp\(fwd, bwd\) first"):
+    with pytest.raises(MissingRule, match=r"custom_vjp of bare: has no rule; call defvjp\(fwd, bwd\) first"):
         bare(1.0)
 
 
@@ -251,7 +251,7 @@ def test_clipped_gradient_in_a_scan_and_under_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("fwd", "bwd", "error", "text"),
     [
-        (lambda x: x, lambda r, ct: (ct,), TreeError, r"custom_vjp f: fwd: a pair \(out, residuals\) is required, got Tracer"),
+        (lambda x: x, lambda r, ct: (ct,), TreeError, r"custom_vjp of f: fwd: a pair \(out, residuals\) is required, got Tracer"),
         (lambda x: ((x, x), x), lambda r, ct: (ct,), TreeError, r"fwd must return \(out, residuals\) with out as the function's"),
         (lambda x: (x.sum(), x), lambda r, ct: (ct,), TreeError, r"fwd must return \(out, residuals\) with out as the function's"),
         (lambda x: (x, x), lambda r, ct: ct, TreeError, r"bwd: a tuple of 1 cotangents is required, got Tracer"),
@@ -274,7 +274,7 @@ def test_wrong_reverse_rules(fwd: Any, bwd: Any, error: type[Exception], text: s
 @pytest.mark.parametrize(
     ("rule", "error", "text"),
     [
-        (lambda p, t: p[0], TreeError, r"custom_jvp f: rule: a pair \(out, tangent\) is required, got Tracer"),
+        (lambda p, t: p[0], TreeError, r"custom_jvp of f: rule: a pair \(out, tangent\) is required, got Tracer"),
         (lambda p, t: (p[0], (t[0],)), TreeError, "rule"),
         (lambda p, t: (p[0], t[0].sum()), ShapeError, r"rule: a tangent: the type must be f32\[4\], got f32\[\]"),
         (lambda p, t: (p[0].sum(), t[0]), ShapeError, "rule"),

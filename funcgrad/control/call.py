@@ -250,7 +250,7 @@ def check_closed(prim: Any, active: Sequence[bool]) -> None:
     """Raise FuncgradError when what a function with a custom rule closes over is being differentiated."""
     if any(active[: prim.num_closed]):
         requirement = "the function closes over a value that is being differentiated"
-        raise FuncgradError(message(f"{prim.name} {prim.label}", requirement, way_out="pass the value as an argument"))
+        raise FuncgradError(message(f"{prim.name} of {prim.label}", requirement, way_out="pass the value as an argument"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -353,7 +353,7 @@ class CustomVJP(Call):
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         way_out = "use reverse mode (grad, vjp), or define the rule with custom_jvp"
-        raise MissingRule(message(f"custom_vjp {self.label}", "has a reverse rule only; no forward mode", "", way_out))
+        raise MissingRule(message(f"custom_vjp of {self.label}", "has a reverse rule only; no forward mode", "", way_out))
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         k = self.num_closed

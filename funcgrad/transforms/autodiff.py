@@ -24,10 +24,12 @@ from funcgrad.trace import Traced, replay, trace
 from funcgrad.transforms.batching import vmap
 from funcgrad.transforms.flat import (
     FlatFunction,
+    Naming,
     abstract_leaves,
     avals_of,
+    in_result,
+    label,
     materialize,
-    name_of,
     split_args,
     typed,
     values_of,
@@ -36,12 +38,12 @@ from funcgrad.transforms.flat import (
 __all__ = ["grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"]
 
 
-def _check_floats(values: Sequence[Any], args: Any, what: str) -> None:
+def _check_floats(values: Sequence[Any], args: Any, what: str, naming: Naming) -> None:
     for i, v in enumerate(values):
         if not dtypes.is_float(v.aval.dtype):
-            path = tree.keystr(tree.leaves_with_path(args)[i][0])
+            got = f"{v.aval} at {naming(tree.leaves_with_path(args)[i][0])}"
             way_out = "convert it with astype(float), or leave it out of argnums"
-            raise DTypeError(message(what, "differentiated leaves must be floats", f"{v.aval} at {path or 'the root'}", way_out))
+            raise DTypeError(message(what, "differentiated leaves must be floats", got, way_out))
 
 
 def value_and_grad(
@@ -57,15 +59,15 @@ def value_and_grad(
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Array(9., dtype=float32), Array(6., dtype=float32))
     """
-    what = f"grad of {name_of(fun)}"
+    what = label("grad", fun)
 
     @functools.wraps(fun)
     def value_and_grad_of(*args: Any, **kwargs: Any) -> Any:
-        chosen, put = split_args(args, argnums, what)
-        values, treedef = values_of(tuple(chosen), what)
+        args_in, put, naming = split_args(args, argnums, what)
+        values, treedef = values_of(args_in, what, naming)
         if not allow_int:
-            _check_floats(values, tuple(chosen), what)
-        flat = FlatFunction(lambda *xs: _loss_first(fun(*put(xs), **kwargs), has_aux, what), treedef, what)
+            _check_floats(values, args_in, what, naming)
+        flat = FlatFunction(lambda *xs: _loss_first(fun(*put(xs), **kwargs), has_aux, what), treedef, what, naming)
         traced = trace(flat, avals_of(values), values, name=what)
         wrt = [dtypes.is_float(v.aval.dtype) for v in values]
         outs, grads = _value_and_grads(traced, values, wrt)
@@ -138,7 +140,7 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     >>> pull(1.0)
     (Array(6., dtype=float32),)
     """
-    what = f"vjp of {name_of(fun)}"
+    what = label("vjp", fun)
     values, treedef = values_of(primals, what)
     flat = FlatFunction(lambda *xs: _with_aux(fun(*xs), has_aux, what), treedef, what)
     traced = trace(flat, avals_of(values), values, name=what)
@@ -215,7 +217,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (Array(9., dtype=float32), Array(6., dtype=float32))
     """
-    what = f"jvp of {name_of(fun)}"
+    what = label("jvp", fun)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
         raise TypeError(message(what, "primals and tangents must be tuples or lists", f"{type(primals).__name__} and {type(tangents).__name__}"))
     values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=True)
@@ -236,7 +238,7 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     >>> push(2.0)
     Array(12., dtype=float32)
     """
-    what = f"linearize of {name_of(fun)}"
+    what = label("linearize", fun)
     values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=False)
     n = len(traced.graph.outputs)
     parts = split(dead_code(graph), sum(wrt), n)
@@ -263,7 +265,7 @@ def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], 
     >>> linear_transpose(lambda x: 3.0 * x, 0.0)(2.0)
     (Array(6., dtype=float32),)
     """
-    avals, treedef = abstract_leaves(tuple(primals), f"linear_transpose of {name_of(fun)}")
+    avals, treedef = abstract_leaves(tuple(primals), label("linear_transpose", fun))
     at_zero = tree.unflatten(treedef, [zeros(a) for a in avals])
     pull: Callable[[Any], tuple[Any, ...]] = vjp(fun, *at_zero)[1]
     return pull
@@ -303,13 +305,13 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     Array([[2., 0.],
            [0., 4.]], dtype=float32)
     """
-    what = f"jacfwd of {name_of(fun)}"
+    what = label("jacfwd", fun)
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        chosen, put = split_args(args, argnums, what)
-        values, treedef = values_of(tuple(chosen), what)
-        _check_floats(values, tuple(chosen), what)
+        args_in, put, naming = split_args(args, argnums, what)
+        values, treedef = values_of(args_in, what, naming)
+        _check_floats(values, args_in, what, naming)
 
         def call(*xs: Any) -> Any:
             return fun(*put(xs), **kwargs)
@@ -343,17 +345,17 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     Array([[2., 0.],
            [0., 4.]], dtype=float32)
     """
-    what = f"jacrev of {name_of(fun)}"
+    what = label("jacrev", fun)
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
-        chosen, put = split_args(args, argnums, what)
-        values, treedef = values_of(tuple(chosen), what)
-        _check_floats(values, tuple(chosen), what)
+        args_in, put, naming = split_args(args, argnums, what)
+        values, treedef = values_of(args_in, what, naming)
+        _check_floats(values, args_in, what, naming)
         primals = tree.unflatten(treedef, values)
         result = vjp(lambda *xs: fun(*put(xs), **kwargs), *primals, has_aux=has_aux)
-        outs, out_def = values_of(result[0], what)
-        _check_floats(outs, result[0], what)
+        outs, out_def = values_of(result[0], what, in_result)
+        _check_floats(outs, result[0], what, in_result)
         pulled = vmap(lambda ct: result[1](ct))(tree.unflatten(out_def, _basis(outs)))
         pulled = pulled[0] if isinstance(argnums, int) else pulled
         leaves, inner_def = tree.flatten(pulled)

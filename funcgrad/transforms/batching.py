@@ -14,7 +14,7 @@ from funcgrad.passes.simplify import dead_code
 from funcgrad.primitive import broadcast_leading
 from funcgrad.prims import layout
 from funcgrad.trace import named_axis, replay, trace
-from funcgrad.transforms.flat import FlatFunction, materialize, name_of, values_of
+from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, values_of
 
 __all__ = ["vmap"]
 
@@ -36,14 +36,14 @@ def vmap(
     >>> vmap(lambda x: x.sum())(asarray([[1.0, 2.0], [3.0, 4.0]]))
     Array([3., 7.], dtype=float32)
     """
-    what = f"vmap of {name_of(fun)}"
+    what = label("vmap", fun)
 
     @functools.wraps(fun)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         axes_prefix = tuple(in_axes) if isinstance(in_axes, list) else in_axes
         if isinstance(axes_prefix, tuple) and len(axes_prefix) != len(args):
             raise ValueError(message(what, f"in_axes must have one entry per argument ({len(args)})", str(in_axes)))
-        values, treedef = values_of((args, kwargs), what)
+        values, treedef = values_of((args, kwargs), what, argument_path)
         axes = [*broadcast_prefix(axes_prefix, args, f"{what}: in_axes"), *[0] * len(tree.leaves(kwargs))]
         axes = [_normal(a, v, what) for a, v in zip(axes, values, strict=True)]
         size = _size(values, axes, axis_size, what)
@@ -51,7 +51,7 @@ def vmap(
         marks = [a is not None for a in axes]
         avals = [Aval(r.aval.shape[1:], r.aval.dtype) if m else r.aval for r, m in zip(rows, marks, strict=True)]
         known = [None if m else r for r, m in zip(rows, marks, strict=True)]
-        flat = FlatFunction(lambda a, k: fun(*a, **k), treedef, what)
+        flat = FlatFunction(lambda a, k: fun(*a, **k), treedef, what, argument_path)
         with named_axis(axis_name, size):
             traced = trace(flat, avals, known, name=what)
             graph = dead_code(traced.graph)

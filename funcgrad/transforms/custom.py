@@ -17,6 +17,7 @@ from funcgrad.trace import Traced, bind_all, current_builder, trace
 from funcgrad.transforms.flat import (
     FlatFunction,
     avals_of,
+    label,
     materialize,
     name_of,
     positions,
@@ -38,7 +39,7 @@ class _Custom:
         self.fun = fun
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         functools.update_wrapper(self, fun, updated=())
-        self.what = f"{self.kind} {name_of(fun)}"
+        self.what = label(self.kind, fun)
         try:
             self.signature: inspect.Signature | None = inspect.signature(fun)
         except (TypeError, ValueError):  # some builtins have none
@@ -54,8 +55,8 @@ class _Custom:
 
     def _split(self, args: Sequence[Any]) -> tuple[list[Any], tuple[Any, ...], Callable[[Sequence[Any]], list[Any]]]:
         """Static arguments, the others, and how to put the others back among the static ones."""
-        static, _ = split_args(args, self.nondiff, self.what, "nondiff_argnums")
-        return static, *without_static(args, self.nondiff, self.what, "nondiff_argnums")
+        static, *_ = split_args(args, self.nondiff, self.what, "nondiff_argnums")
+        return list(static), *without_static(args, self.nondiff, self.what, "nondiff_argnums")
 
 
 class custom_vjp(_Custom):  # noqa: N801 (JAX's name)

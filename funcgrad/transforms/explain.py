@@ -15,6 +15,7 @@ import numpy as np
 from funcgrad import tree
 from funcgrad.errors import CapturedConstantError, RetraceError, Site, caller_site, is_own_file, message
 from funcgrad.ir import Aval
+from funcgrad.transforms.flat import argument_path
 
 
 class RetraceWarning(UserWarning):
@@ -64,15 +65,6 @@ def leaf_paths(signature: Signature) -> list[str]:
     """Name each leaf of a call as a user would."""
     args = tree.unflatten(signature.treedef, list(signature.avals))
     return [argument_path(p) for p, _ in tree.leaves_with_path(args)]
-
-
-def argument_path(path: tree.Path) -> str:
-    """Name a leaf of ``(args, kwargs)`` as a user would: the position or the keyword, then the path inside."""
-    kind, which, *rest = path
-    inside = tree.keystr(tuple(rest))
-    if isinstance(kind, tree.SequenceKey) and kind.idx == 0 and isinstance(which, tree.SequenceKey):
-        return f"argument {which.idx}{inside}"
-    return f"keyword {getattr(which, 'key', which)}{inside}"
 
 
 def report_retrace(fun: Any, new: Signature, known: Sequence[Signature]) -> None:

@@ -18,21 +18,60 @@ def name_of(fun: Any) -> str:
     return getattr(fun, "__name__", None) or type(fun).__name__
 
 
-def values_of(args: Any, what: str) -> tuple[list[Any], tree.TreeDef]:
-    """Flatten arguments to values, naming the path of a leaf that is no number and no array."""
+def label(transformation: str, fun: Any) -> str:
+    """Name a transformed function for messages; TypeError when it cannot be called."""
+    if not callable(fun):
+        way_out = f"{transformation}(f)(x), not {transformation}(f(x))"
+        raise TypeError(message(transformation, "a function is required", type(fun).__name__, way_out))
+    return f"{transformation} of {name_of(fun)}"
+
+
+Naming = Callable[[tree.Path], str]
+
+
+def positional(path: tree.Path) -> str:
+    """Name a leaf of a tuple of arguments: the position, then the path inside."""
+    return f"argument {path[0].idx}{tree.keystr(path[1:])}"  # type: ignore[union-attr]
+
+
+def chosen(positions: Sequence[int]) -> Naming:
+    """Name the leaves of the arguments at ``positions`` by their own positions."""
+    return lambda path: f"argument {positions[path[0].idx]}{tree.keystr(path[1:])}"  # type: ignore[union-attr]
+
+
+def argument_path(path: tree.Path) -> str:
+    """Name a leaf of ``(args, kwargs)`` as a user would: the position or the keyword, then the path inside."""
+    kind, which, *rest = path
+    inside = tree.keystr(tuple(rest))
+    if isinstance(kind, tree.SequenceKey) and kind.idx == 0 and isinstance(which, tree.SequenceKey):
+        return f"argument {which.idx}{inside}"
+    return f"keyword {getattr(which, 'key', which)}{inside}"
+
+
+def in_result(path: tree.Path) -> str:
+    """Name a leaf of a function's result."""
+    return f"{tree.keystr(path) or 'the root'} of the result"
+
+
+def values_of(args: Any, what: str, naming: Naming = positional) -> tuple[list[Any], tree.TreeDef]:
+    """Flatten arguments to values, naming a leaf that is no number and no array."""
     leaves, treedef = tree.flatten(args)
     if all(isinstance(x, Value) for x in leaves):
         return leaves, treedef
-    paths = tree.leaves_with_path(args)
-    return [leaf_value(x, tree.keystr(p) or "the root", what) for p, x in paths], treedef
+    return [leaf_value(x, naming(p), what) for p, x in tree.leaves_with_path(args)], treedef
 
 
 class FlatFunction:
     """``fun(*args)`` as a function of the flat values of ``args``; remembers the structure of the result."""
 
-    def __init__(self, fun: Callable[..., Any], treedef: tree.TreeDef, what: str):
-        self.fun, self.treedef, self.what = fun, treedef, what
+    def __init__(self, fun: Callable[..., Any], treedef: tree.TreeDef, what: str, naming: Naming = positional):
+        self.fun, self.treedef, self.what, self.naming = fun, treedef, what, naming
         self.out_tree: tree.TreeDef
+
+    def argument_names(self) -> list[str]:
+        """A name for each flat value, for messages."""
+        paths = tree.leaves_with_path(tree.unflatten(self.treedef, range(self.treedef.num_leaves)))
+        return [self.naming(path) for path, _ in paths]
 
     def __call__(self, *flat: Any) -> list[Any]:
         out = self.fun(*tree.unflatten(self.treedef, list(flat)))
@@ -44,8 +83,8 @@ def result_leaf(x: Any, out: Any, what: str) -> Any:
     """Return a value for a leaf of a result that is no value yet."""
     if is_data(x):
         return as_value(x)
-    path = next(tree.keystr(p) for p, y in tree.leaves_with_path(out) if y is x)
-    where = f"{type(x).__name__} at {path or 'the root'} of the result"
+    path = next(p for p, y in tree.leaves_with_path(out) if y is x)
+    where = f"{type(x).__name__} at {in_result(path)}"
     raise TreeError(message(what, "every leaf of the result must be a number or an array", where, "return arrays only"))
 
 
@@ -69,8 +108,8 @@ def positions(nums: int | Sequence[int], count: int, option: str, what: str) -> 
 
 def split_args(
     args: Sequence[Any], argnums: int | Sequence[int], what: str, option: str = "argnums"
-) -> tuple[list[Any], Callable[[Sequence[Any]], list[Any]]]:
-    """Return the arguments at ``argnums`` and a function that puts others in their place."""
+) -> tuple[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]], Naming]:
+    """Return the arguments at ``argnums``, a function that puts others in their place, and the names of their leaves."""
     fixed = positions(argnums, len(args), option, what)
 
     def put(chosen: Sequence[Any]) -> list[Any]:
@@ -79,7 +118,7 @@ def split_args(
             full[n] = x
         return full
 
-    return [args[n] for n in fixed], put
+    return tuple([args[n] for n in fixed]), put, chosen(fixed)
 
 
 def without_static(
@@ -88,15 +127,14 @@ def without_static(
     """Return the arguments that are not static and a function that puts others in their place."""
     fixed = set(positions(static, len(args), option, what))
     nums = [i for i in range(len(args)) if i not in fixed]
-    chosen, put = split_args(args, nums, what)
-    return tuple(chosen), put
+    dynamic, put, _ = split_args(args, nums, what)
+    return dynamic, put
 
 
-def abstract_leaves(args: Any, what: str) -> tuple[list[Aval], tree.TreeDef]:
+def abstract_leaves(args: Any, what: str, naming: Naming = positional) -> tuple[list[Aval], tree.TreeDef]:
     """Flatten arguments, arrays or ShapeDtypeStructs, to types."""
     pairs, treedef = tree.flatten_with_path(args)
-    leaves = [x if isinstance(x, Aval) else leaf_value(x, tree.keystr(p) or "the root", what).aval for p, x in pairs]
-    return leaves, treedef
+    return [x if isinstance(x, Aval) else leaf_value(x, naming(p), what).aval for p, x in pairs], treedef
 
 
 def typed(x: Any, aval: Aval, what: str) -> Any:

@@ -10,7 +10,7 @@ from funcgrad import tree
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import trace
-from funcgrad.transforms.flat import FlatFunction, abstract_leaves, name_of, without_static
+from funcgrad.transforms.flat import FlatFunction, abstract_leaves, argument_path, label, name_of, without_static
 
 __all__ = ["ShapeDtypeStruct", "eval_shape", "make_graph", "make_jaxpr"]
 
@@ -30,13 +30,13 @@ def make_graph(
       b: f32[] = mul a 2.0:f32[]
       return b }
     """
-    what = f"make_graph of {name_of(fun)}"
+    what = label("make_graph", fun)
 
     @functools.wraps(fun)
     def graph_of(*args: Any, **kwargs: Any) -> Any:
         dynamic, put = without_static(args, static_argnums, what)
-        avals, treedef = abstract_leaves((dynamic, kwargs), what)
-        flat = FlatFunction(lambda xs, kw: fun(*put(xs), **kw), treedef, what)
+        avals, treedef = abstract_leaves((dynamic, kwargs), what, argument_path)
+        flat = FlatFunction(lambda xs, kw: fun(*put(xs), **kw), treedef, what, argument_path)
         graph: Graph = dead_code(trace(flat, avals, name=name_of(fun)).graph)
         return (graph, tree.unflatten(flat.out_tree, list(graph.out_avals))) if return_shape else graph
 

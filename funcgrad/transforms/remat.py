@@ -13,7 +13,7 @@ from funcgrad.control.call import Checkpoint, Name
 from funcgrad.ir import Equation
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import bind, bind_all, current_builder, trace
-from funcgrad.transforms.flat import FlatFunction, avals_of, materialize, name_of, values_of, without_static
+from funcgrad.transforms.flat import FlatFunction, argument_path, avals_of, label, materialize, name_of, values_of, without_static
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
@@ -38,7 +38,7 @@ def checkpoint(
     """
     if fun is None:
         return functools.partial(checkpoint, policy=policy, static_argnums=static_argnums)
-    what = f"checkpoint of {name_of(fun)}"
+    what = label("checkpoint", fun)
     function = fun
 
     @functools.wraps(fun)
@@ -46,8 +46,8 @@ def checkpoint(
         if current_builder() is None:
             return function(*args, **kwargs)
         dynamic, put = without_static(args, static_argnums, what)
-        values, treedef = values_of((dynamic, kwargs), what)
-        flat = FlatFunction(lambda xs, kw: function(*put(xs), **kw), treedef, what)
+        values, treedef = values_of((dynamic, kwargs), what, argument_path)
+        flat = FlatFunction(lambda xs, kw: function(*put(xs), **kw), treedef, what, argument_path)
         traced = trace(flat, avals_of(values), values, name=what)
         prim = Checkpoint(dead_code(traced.graph), name_of(function), policy)
         outs = bind_all(prim, *traced.captured, *values)
