@@ -1,0 +1,166 @@
+"""Minibatches: shuffled by key, resumable at any position, padded instead of retraced, fetched ahead."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Literal
+
+import numpy as np
+
+from funcgrad import random, tree
+from funcgrad.errors import ShapeError, message
+
+__all__ = ["Batches", "batches", "prefetch"]
+
+Last = Literal["drop", "keep", "pad"]
+
+
+class Batches:
+    """An iterator over minibatches of arrays, epoch after epoch; see :func:`batches`.
+
+    ``state()`` gives its position as a tree of arrays, and ``restore(state)`` goes back to one: the batches that follow are the same.
+    """
+
+    def __init__(self, arrays: Any, batch_size: int, shuffle: bool, last: Last, key: Any, epochs: int | None):
+        leaves, self._treedef = tree.flatten(arrays)
+        if not leaves:
+            raise ValueError(message("batches", "at least one array is required", "an empty tree"))
+        self._leaves = [x if isinstance(x, np.ndarray) else np.asarray(x) for x in leaves]
+        sizes = {len(x) if x.ndim else -1 for x in self._leaves}
+        if len(sizes) != 1 or -1 in sizes:
+            got = ", ".join(str(x.shape) for x in self._leaves)
+            raise ShapeError(message("batches", "all arrays must have the same first axis", got))
+        self.size = sizes.pop()
+        if not 1 <= batch_size:
+            raise ValueError(message("batches", "batch_size must be at least 1", str(batch_size)))
+        if last == "drop" and batch_size > self.size:
+            way_out = "use a smaller batch_size, or drop_last=False"
+            raise ValueError(message("batches", "a dropped last batch leaves nothing", f"{self.size} rows, batch_size {batch_size}", way_out))
+        self.batch_size, self.shuffle, self.last, self.epochs = batch_size, shuffle, last, epochs
+        self._key = None if key is None else np.asarray(key)
+        self.epoch, self.index = 0, 0
+        self._order: tuple[int, np.ndarray[Any, Any]] | None = None
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        whole, rest = divmod(self.size, self.batch_size)
+        return whole + (rest > 0 and self.last != "drop")
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        if self.index >= len(self):
+            self.epoch, self.index = self.epoch + 1, 0
+        if self.epochs is not None and self.epoch >= self.epochs:
+            raise StopIteration
+        start = self.index * self.batch_size
+        rows = self._permutation()[start : start + self.batch_size]
+        self.index += 1
+        batch = tree.unflatten(self._treedef, [self._take(x, rows) for x in self._leaves])
+        if self.last != "pad":
+            return batch
+        return batch, np.arange(self.batch_size) < len(rows)
+
+    def _take(self, x: np.ndarray[Any, Any], rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if self.last == "pad" and len(rows) < self.batch_size:
+            rows = np.concatenate([rows, np.full(self.batch_size - len(rows), rows[-1])])
+        return np.ascontiguousarray(x[rows])
+
+    def _permutation(self) -> np.ndarray[Any, Any]:
+        """The order of the rows in this epoch: by the key and the epoch's number alone."""
+        if self._order is None or self._order[0] != self.epoch:
+            order = np.arange(self.size)
+            if self.shuffle:
+                order = np.asarray(random.permutation(random.fold_in(self._key, self.epoch), self.size))
+            self._order = (self.epoch, order)
+        return self._order[1]
+
+    def state(self) -> dict[str, Any]:
+        """Return the position: the epoch, the batch that comes next, and the key."""
+        return {"epoch": np.int32(self.epoch), "index": np.int32(self.index), "key": self._key}
+
+    def restore(self, state: dict[str, Any]) -> Batches:
+        """Go to a position that ``state`` gave; return self."""
+        self.epoch, self.index = int(state["epoch"]), int(state["index"])
+        self._key = None if state["key"] is None else np.asarray(state["key"])
+        self._order = None
+        return self
+
+
+def batches(
+    arrays: Any,
+    batch_size: int,
+    *,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    pad_last: bool = False,
+    key: Any = None,
+    epochs: int | None = 1,
+) -> Batches:
+    """Return an iterator over minibatches of a tree of arrays that share their first axis.
+
+    Arrays may be numpy's, memory-mapped ones, or funcgrad's.  ``shuffle`` needs a key (default: ``random.key(0)``); each epoch has an order of
+    its own.  A short last batch is dropped, kept (``drop_last=False``), or with ``pad_last`` filled up by repeating a row: then each item
+    is ``(batch, mask)`` with a bool mask of the rows that count, so that a jitted step is not traced again.  ``epochs=None`` never ends.
+
+    Raises ShapeError when the first axes differ.
+
+    >>> [b.tolist() for b in batches(np.arange(5), 2, shuffle=False)]
+    [[0, 1], [2, 3]]
+    >>> [(b.tolist(), m.tolist()) for b, m in batches(np.arange(3), 2, shuffle=False, pad_last=True)]
+    [([0, 1], [True, True]), ([2, 2], [True, False])]
+    """
+    last: Last = "pad" if pad_last else "drop" if drop_last else "keep"
+    if shuffle and key is None:
+        key = random.key(0)
+    return Batches(arrays, batch_size, shuffle, last, key, epochs)
+
+
+def prefetch(items: Iterable[Any] | Callable[[], Iterable[Any]], size: int = 2) -> Iterator[Any]:
+    """Yield the items of an iterable (or of what a function returns), made ``size`` ahead in a thread of their own.
+
+    An exception in the iterable is raised here; leaving the loop early ends the thread.
+
+    >>> list(prefetch(iter([1, 2, 3])))
+    [1, 2, 3]
+    """
+    if size < 1:
+        raise ValueError(message("prefetch", "size must be at least 1", str(size)))
+    ready: queue.Queue[tuple[str, Any]] = queue.Queue(size)
+    stop = threading.Event()
+
+    def put(kind: str, value: Any) -> bool:
+        while not stop.is_set():
+            try:
+                ready.put((kind, value), timeout=0.1)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def work() -> None:
+        try:
+            for item in items() if callable(items) else items:
+                if not put("item", item):
+                    return
+            put("end", None)
+        except BaseException as e:  # handed to the consumer, which raises it
+            put("error", e)
+
+    thread = threading.Thread(target=work, name="funcgrad-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            kind, value = ready.get()
+            if kind == "item":
+                yield value
+            elif kind == "error":
+                raise value
+            else:
+                return
+    finally:
+        stop.set()
+        thread.join(timeout=5)
