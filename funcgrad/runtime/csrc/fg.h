@@ -16,6 +16,8 @@ extern "C" {
 #endif
 
 #define FG_MAX_DIMS 16
+#define FG_MAP_MAX_OPERANDS 256 /* inputs of a MAP, and outputs */
+#define FG_MAP_MAX_VALUES 512 /* registers written, different constants, and inputs of a MAP together */
 
 /* Element types. BOOL is one byte, 0 or 1. F16 and BF16 are storage only: arithmetic is in float32. */
 enum fg_dtype { FG_F32 = 0, FG_F16 = 1, FG_BF16 = 2, FG_I32 = 3, FG_U32 = 4, FG_BOOL = 5 };

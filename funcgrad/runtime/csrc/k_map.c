@@ -157,7 +157,7 @@ static void run_program(const map_state *s, int64_t n) {
 static void run_flat_block(const map_state *s, int64_t start, int64_t n) {
     const map_kernel *k = s->k;
     int64_t first[FG_MAX_DIMS];
-    uint64_t stored[MAX_OPERANDS / 64];
+    uint64_t stored[FG_MAP_MAX_OPERANDS / 64];
     int whole = n % FG_LANES == 0;
     index_of(k, start, first);
     for (int i = 0; i < k->n_in; i++) {
@@ -260,7 +260,7 @@ static void run_units(const map_state *s, int64_t start, int64_t end) {
 
 static void run_with_buffers(const map_run *run, int64_t task, uint32_t *buffers) {
     const map_kernel *k = run->k;
-    void *pointers[MAX_BUFFERS + 4 * MAX_OPERANDS];
+    void *pointers[FG_MAP_MAX_VALUES + 4 * FG_MAP_MAX_OPERANDS];
     char **in = (char **)pointers, **out = in + k->n_in;
     map_state s = {k, in, out, pointers + k->n_in + k->n_out, buffers, k->block};
     for (int i = 0; i < k->n_in; i++) in[i] = k->in[i].o.slot < 0 ? NULL : fg_address(&k->in[i].o, run->base);
@@ -271,7 +271,7 @@ static void run_with_buffers(const map_run *run, int64_t task, uint32_t *buffers
 
 static void run_task(void *ctx, int64_t task) {
     /* for the unlikely case that a program is too large for the stack and memory is out: one task at a time */
-    static _Alignas(64) uint32_t spare[MAX_BUFFERS * MIN_BLOCK];
+    static _Alignas(64) uint32_t spare[FG_MAP_MAX_VALUES * MIN_BLOCK];
     static pthread_mutex_t spare_lock = PTHREAD_MUTEX_INITIALIZER;
     const map_run *run = ctx;
     int64_t bytes = run->k->n_buffers * run->k->block * 4;
@@ -303,8 +303,8 @@ static int plan(fg_reader *r, map_kernel *k, map_regs *regs, const map_words *w,
     for (int i = 0; i < k->n_out; i++) classify(k, &k->out[i]);
     place_inputs(k, regs);
     place_instructions(r, k, regs, w, (int)n);
-    if (!r->failed && k->n_buffers > MAX_BUFFERS) {
-        fg_fail(r, "at most %d registers, constants and scalar inputs fit one kernel, got more", MAX_BUFFERS);
+    if (!r->failed && k->n_buffers > FG_MAP_MAX_VALUES) {
+        fg_fail(r, "at most %d registers, constants and scalar inputs fit one kernel, got more", FG_MAP_MAX_VALUES);
     }
     if (!r->failed) place_outputs(r, k, regs);
     if (r->failed) return 0;
@@ -316,8 +316,8 @@ static int plan(fg_reader *r, map_kernel *k, map_regs *regs, const map_words *w,
 static int read_map(fg_reader *r, map_kernel *k) {
     k->nd = (int32_t)fg_read(r, "ndim", 0, FG_MAX_DIMS);
     k->total = fg_read_dims(r, "a dimension", k->nd, k->dim);
-    k->n_in = (int32_t)fg_read(r, "n_in", 0, MAX_OPERANDS);
-    k->n_out = (int32_t)fg_read(r, "n_out", 1, MAX_OPERANDS);
+    k->n_in = (int32_t)fg_read(r, "n_in", 0, FG_MAP_MAX_OPERANDS);
+    k->n_out = (int32_t)fg_read(r, "n_out", 1, FG_MAP_MAX_OPERANDS);
     int64_t n_regs = fg_read(r, "n_regs", k->n_in > 1 ? k->n_in : 1, MAX_REGS), n = fg_read(r, "n_instr", 0, MAX_INSTR);
     if (r->failed) return 0;
     size_t room = (size_t)(n ? n : 1);

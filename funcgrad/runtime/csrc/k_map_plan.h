@@ -4,10 +4,8 @@
 #define FG_K_MAP_PLAN_H
 #include "k_map_ops.h"
 
-#define MAX_OPERANDS 256 /* inputs, and outputs */
 #define MAX_REGS 65536
 #define MAX_INSTR 1048576
-#define MAX_BUFFERS 512
 #define STACK_BYTES 32768   /* of registers on the stack; more come from fg_alloc */
 #define CACHE_BYTES 98304   /* of registers at most: beyond the nearest cache, but shorter blocks cost more than that */
 #define TILE_COLS 64 /* with fewer, power-of-two strides make the cache's sets collide */
@@ -266,7 +264,7 @@ static int find_last_input_reader(const map_kernel *k, const map_words *w, int n
 static void place_instructions(fg_reader *r, map_kernel *k, map_regs *regs, const map_words *w, int n) {
     int last_input_reader = find_last_input_reader(k, w, n);
     for (int j = 0; j < n; j++) regs->last_writer[w[j].dst] = j;
-    for (int j = 0; j < n && k->n_buffers <= MAX_BUFFERS; j++) { /* plan refuses more */
+    for (int j = 0; j < n && k->n_buffers <= FG_MAP_MAX_VALUES; j++) { /* plan refuses more */
         if (w[j].op == FG_OP_const) {
             regs->place[w[j].dst] = place_constant(k, (uint32_t)w[j].src[0]);
             continue;

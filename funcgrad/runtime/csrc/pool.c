@@ -29,7 +29,7 @@
 #define MAX_THREADS 256
 #define LINE 64
 #define SPINS 64                /* pauses between two looks at the clock */
-#define PURE_SPIN_NS 20000      /* then sched_yield between looks */
+#define PURE_SPIN_NS 100000     /* then sched_yield between looks; sooner gives a busy core away at every serial kernel */
 #define IDLE_NS 150000          /* awake this long after the last job outside of a run */
 #define IDLE_IN_RUN_NS 2000000  /* and this long within one */
 
