@@ -131,6 +131,8 @@ def test_cond_predicates_and_structures() -> None:
         fnp.asarray(True), lambda t: {"a": t["x"], "b": None}, lambda t: {"a": t["y"], "b": None}, {"x": 1, "y": 2}
     )
     assert out["b"] is None and int(out["a"]) == 1
+    assert int(lax.cond(True, lambda _: 1, lambda _: 2, operand=None)) == 1
+    assert int(lax.switch(1, [lambda x: x, lambda x: x + 1], operand=3)) == 4
 
 
 @pytest.mark.parametrize("i", [-5, 0, 1, 2, 9])
@@ -253,6 +255,29 @@ def test_fori_loop_with_traced_bounds() -> None:
 def test_fori_loop_without_steps() -> None:
     close(lax.fori_loop(3, 3, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
     close(lax.fori_loop(3, -2, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
+
+
+def test_dead_results_of_loops_and_branches() -> None:
+    """A carry that neither the condition nor a result needs, and a branch's unread results, are not computed."""
+
+    def loop(a: Any, b: Any, k: Any) -> Any:
+        return lax.while_loop(lambda s: s[0] < 9.0, lambda s: (s[0] * 2.0, s[1] + fnp.sin(k), s[2] + s[0]), (a, b, a))[
+            2
+        ]
+
+    args = f64(1.0), f64(2.0), f64(3.0)
+    graph = fg.make_graph(loop)(*args)
+    (eqn,) = [e for e in graph.eqns if isinstance(e.prim, While)]
+    assert len(eqn.inputs) == len(eqn.outputs) == 2
+    close(fg.jit(loop)(*args), f64(1.0 + 1 + 2 + 4 + 8))
+
+    def branch(p: Any, a: Any, b: Any, k: Any) -> Any:
+        return lax.cond(p, lambda a, b: (a, fnp.sin(b)), lambda a, b: (-a, k), a, b)[0]
+
+    graph = fg.make_graph(branch)(True, *args)
+    (eqn,) = [e for e in graph.eqns if isinstance(e.prim, Cond)]
+    assert len(eqn.inputs) == 2 and not eqn.prim.branches[1].eqns
+    close(fg.jit(branch)(False, *args), f64(-1.0))
 
 
 # -- map and associative_scan ----------------------------------------------------------------------------------------

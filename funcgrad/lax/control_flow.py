@@ -27,6 +27,7 @@ from funcgrad.transforms.jit import jit_is_disabled
 
 __all__ = ["associative_scan", "cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 
+_NONE = object()
 UNROLL = 4  # loops of at most so many steps may be written out
 
 
@@ -131,12 +132,15 @@ def _unrolled(
 
 
 # -- cond --------------------------------------------------------------------------------------------------------
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any, operand: Any = _NONE
+) -> Any:
     """Return ``true_fun(*operands)`` if ``pred`` holds, else ``false_fun(*operands)``; only the one taken is computed.
 
     ``pred`` is a bool scalar, or a number that is compared with 0.  ``operands`` are trees of arrays; both functions
     must return the same structure, shapes and dtypes.  Under ``vmap`` with a mapped ``pred`` both are computed and
-    each lane selects its own, exactly: the branch not taken contributes nothing, whatever it holds.
+    each lane selects its own, exactly: the branch not taken contributes nothing, whatever it holds.  ``operand`` is
+    another way to pass one operand.
 
     Raises DTypeError (a TypeError) for a predicate that is no scalar, and when the results differ in type; TreeError
     when they differ in structure.
@@ -150,10 +154,10 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
         index = Literal(int(value.item() != 0), dtypes.int32)
     else:
         index = convert(convert(value, dtypes.bool_), dtypes.int32)
-    return _branch(index, [false_fun, true_fun], operands, what)
+    return _branch(index, [false_fun, true_fun], operands if operand is _NONE else (operand,), what)
 
 
-def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
+def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any, operand: Any = _NONE) -> Any:
     """Return ``branches[index](*operands)``; the index is clamped to the branches there are.
 
     ``index`` is an integer scalar.  The rest is as in :func:`cond`.
@@ -169,7 +173,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         raise DTypeError(message(what, "the index must be an integer", str(value.aval), "convert it with astype(int)"))
     if isinstance(value, Literal):
         value = Literal(min(max(value.item(), 0), len(branches) - 1), dtypes.int32)
-    return _branch(convert(value, dtypes.int32), list(branches), operands, what)
+    return _branch(convert(value, dtypes.int32), list(branches), operands if operand is _NONE else (operand,), what)
 
 
 def _branch(index: Any, functions: Sequence[Any], operands: Any, what: str) -> Any:
