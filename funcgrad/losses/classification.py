@@ -66,16 +66,16 @@ def softmax_cross_entropy_with_integer_labels(
     where = mask_of(where, logits, axis)
     if isinstance(axis, tuple):
         where = None if where is None else joined_last(fnp.broadcast_to(where, logits.shape), axis)
-        logits, axis = joined_last(logits, axis), -1
-    axis = axis % logits.ndim
-    shape = logits.shape[:axis] + logits.shape[axis + 1 :]
+        logits = joined_last(logits, axis)
+    at = logits.ndim - 1 if isinstance(axis, tuple) else axis % logits.ndim
+    shape = logits.shape[:at] + logits.shape[at + 1 :]
     if labels.shape != shape:
         raise ValueError(f"{op}: labels of shape {shape} are required for logits {logits.shape}, got {labels.shape}")
-    scores, log_total = shifted(logits, axis, where)
-    loss = log_total - fnp.take_along_axis(scores, fnp.expand_dims(labels, axis), axis=axis)
+    scores, log_total = shifted(logits, at, where)
+    loss = log_total - fnp.take_along_axis(scores, fnp.expand_dims(labels, at), axis=at)
     if where is not None:
-        loss = fnp.where(fnp.any(where, axis=axis, keepdims=True), loss, 0.0)
-    return fnp.squeeze(loss, axis=axis)
+        loss = fnp.where(fnp.any(where, axis=at, keepdims=True), loss, 0.0)
+    return fnp.squeeze(loss, axis=at)
 
 
 def cross_entropy_from_probs(p: Array, y: Array, eps: float = 1e-7, axis: Axis = -1) -> Array:

@@ -183,7 +183,7 @@ def scale_by_stddev(
     2.0
     """
     _require_rms("scale_by_stddev", decay, eps, initial_scale)
-    kind = ScaleByRStdDevWithCountState if bias_correction else ScaleByRStdDevState
+    kind: Any = ScaleByRStdDevWithCountState if bias_correction else ScaleByRStdDevState
 
     def init(params: Tree) -> State:
         moments = (zeros_like(params), full_like(params, initial_scale))
@@ -294,10 +294,14 @@ def scale_by_adan(
             ahead = scaled(c1, m) + scaled((1.0 - b2) * c2, v)
             return ahead / root(scaled(c3, n), eps, eps_root), m, v, n, g
 
-        updates, *averages = unzip_map("scale_by_adan", leaf, grads, state.m, state.v, state.n, state.g)
-        return updates, ScaleByAdanState(*averages, count)
+        updates, m, v, n, g = unzip_map("scale_by_adan", leaf, grads, state.m, state.v, state.n, state.g)
+        return updates, ScaleByAdanState(m, v, n, g, count)
 
-    return Optimizer(lambda params: ScaleByAdanState(*(zeros_like(params) for _ in range(4)), zero_count()), update)
+    def init(params: Tree) -> State:
+        m, v, n, g = (zeros_like(params) for _ in range(4))
+        return ScaleByAdanState(m, v, n, g, zero_count())
+
+    return Optimizer(init, update)
 
 
 def scale_by_novograd(

@@ -184,7 +184,8 @@ def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tup
             value, grad = value_and_grad(value_fn)(p, *args, **kwargs)
             return cast(fnp.asarray(value), fnp.float32), grad
 
-        return lax.cond(fnp.isfinite(part.value), lambda p: (part.value, part.grad), anew, params)
+        value, grad = lax.cond(fnp.isfinite(part.value), lambda p: (part.value, part.grad), anew, params)
+        return value, grad
 
     return stored
 

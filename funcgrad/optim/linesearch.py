@@ -287,12 +287,14 @@ def _search(rules: _Rules, evaluate: Any, origin: _Point, grad: Tree, guess: Any
             safe_grad=kept_grad,
         )
         growing = _after_growing(rules, search, new, good, maxed)
-        return select(search.found, _after_shrinking(rules, search, new, good), growing)
+        chosen: _Zoom = select(search.found, _after_shrinking(rules, search, new, good), growing)
+        return chosen
 
-    end: _Zoom = lax.while_loop(unfinished, step, start)
+    end = lax.while_loop(unfinished, step, start)
     use_safe = fnp.logical_and(end.failed, fnp.logical_or(end.safe.size > 0.0, fnp.isinf(end.decrease_error)))
     point, new_grad = select(use_safe, (end.safe, end.safe_grad), (end.point, end.grad))
-    return end._replace(point=point, grad=new_grad)
+    result: _Zoom = end._replace(point=point, grad=new_grad)
+    return result
 
 
 def _errors(rules: _Rules, origin: _Point, point: _Point) -> tuple[Any, Any]:

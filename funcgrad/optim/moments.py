@@ -312,7 +312,7 @@ def scale_by_lion(b1: Scalar = 0.9, b2: Scalar = 0.99, mu_dtype: Any = None, *, 
     [1.0, -1.0]
     """
     require("scale_by_lion", "[0, 1]", b1=b1, b2=b2)
-    signs = {"hard": fnp.sign, "smooth": fnp.tanh, "refined": lambda x: fnp.clip(x, -1.0, 1.0)}
+    signs: dict[str, Any] = {"hard": fnp.sign, "smooth": fnp.tanh, "refined": lambda x: fnp.clip(x, -1.0, 1.0)}
     if mode not in signs:
         raise ValueError(f"scale_by_lion: mode must be one of {sorted(signs)}, got {mode!r}")
 

@@ -70,6 +70,58 @@ def apply_if_finite(inner: Optimizer, max_consecutive_errors: int) -> Optimizer:
     return OptimizerExtraArgs(init, update)
 
 
+class ConditionallyTransformState(NamedTuple):
+    """The inner state and the count of calls (int32)."""
+
+    inner_state: State
+    step: Any
+
+
+def conditionally_transform(
+    inner: Optimizer, should_transform_fn: Callable[..., Any], forward_extra_args: bool = False
+) -> Optimizer:
+    """Apply an optimizer where ``should_transform_fn(step)`` is true and pass updates through unchanged elsewhere.
+
+    The function gets the keyword arguments of ``update`` too with ``forward_extra_args``. The inner state moves only
+    where the optimizer is applied.
+
+    >>> from funcgrad.optim.scaling import scale
+    >>> opt = conditionally_transform(scale(0.5), lambda step: step > 0)
+    >>> updates, state = opt.update(fnp.ones(()), opt.init(fnp.ones(())))
+    >>> float(updates), float(opt.update(fnp.ones(()), state)[0])
+    (1.0, 0.5)
+    """
+    return _conditional(inner, should_transform_fn, forward_extra_args, lambda grads: grads)
+
+
+def conditionally_mask(
+    inner: Optimizer, should_transform_fn: Callable[..., Any], forward_extra_args: bool = False
+) -> Optimizer:
+    """Apply an optimizer where ``should_transform_fn(step)`` is true and give zero updates elsewhere.
+
+    >>> from funcgrad.optim.scaling import scale
+    >>> opt = conditionally_mask(scale(0.5), lambda step: step > 0)
+    >>> updates, state = opt.update(fnp.ones(()), opt.init(fnp.ones(())))
+    >>> float(updates), float(opt.update(fnp.ones(()), state)[0])
+    (0.0, 0.5)
+    """
+    return _conditional(inner, should_transform_fn, forward_extra_args, zeros_like)
+
+
+def _conditional(
+    inner: Optimizer, condition: Callable[..., Any], forward: bool, otherwise: Callable[[Tree], Tree]
+) -> Optimizer:
+    inner = with_extra_args_support(inner)
+
+    def update(grads: Tree, state: State, params: Tree = None, **extra: Any) -> tuple[Tree, State]:
+        now = condition(state.step, **(extra if forward else {}))
+        updates, inner_state = inner.update(grads, state.inner_state, params, **extra)
+        new = ConditionallyTransformState(select(now, inner_state, state.inner_state), safe_increment(state.step))
+        return select(now, updates, otherwise(grads)), new
+
+    return OptimizerExtraArgs(lambda params: ConditionallyTransformState(inner.init(params), zero_count()), update)
+
+
 class MultiStepsState(NamedTuple):
     """Mini steps since the last update, updates so far (int32), the inner state and the accumulated gradients."""
 

@@ -23,7 +23,7 @@ STEPS = 100
 
 def make_params(seed=0):
     r = np.random.default_rng(seed)
-    shapes = {"w": (7, 5), "b": (5,), "deep": {"kernel": (2, 3, 4), "gain": (), "tall": (9, 2)}}
+    shapes = {"w": (7, 5), "b": (5,), "deep": {"kernel": (2, 3, 4), "gain": ()}}
     return tree.map(
         lambda shape: r.normal(0, 1, shape).astype(np.float32), shapes, is_leaf=lambda s: isinstance(s, tuple)
     )
@@ -88,7 +88,7 @@ def compare(ours, theirs, *, tol=5e-6, steps=STEPS, extra=None, params=None):
         assert error <= tol * np.max([np.max(np.abs(b)) for b in theirs])
 
 
-MASK = {"w": True, "b": False, "deep": {"kernel": True, "gain": False, "tall": True}}
+MASK = {"w": True, "b": False, "deep": {"kernel": True, "gain": False}}
 RATE = 0.01
 
 CASES = {
@@ -127,6 +127,8 @@ CASES = {
     "adan": [{}, {"weight_decay": 0.1, "mask": MASK, "b3": 0.95}],
     "sign_sgd": [{}],
     "signum": [{}, {"beta": 0.5}],
+    "fromage": [{}],
+    "optimistic_gradient_descent": [{}, {"alpha": 0.5, "beta": 0.8}],
 }
 
 
@@ -214,7 +216,7 @@ def test_schedule_free(name, options):
 
 def chains(m, c):
     """The same wrappers from either library."""
-    labels = {"w": "a", "b": "b", "deep": {"kernel": "a", "gain": "c", "tall": "b"}}
+    labels = {"w": "a", "b": "b", "deep": {"kernel": "a", "gain": "c"}}
     return {
         "chain": m.chain(m.add_decayed_weights(0.1), m.trace(0.9), m.scale(-0.1)),
         "masked": m.chain(m.masked(m.adam(0.1), MASK), m.masked(m.sgd(0.1), lambda t: jax.tree.map(lambda x: True, t))),
@@ -242,6 +244,9 @@ def chains(m, c):
         "normalize": m.chain(m.normalize_by_update_norm(2.0), m.sgd(0.1)),
         "nonnegative": m.chain(m.sgd(0.1), m.keep_params_nonnegative()),
         "named": m.named_chain(("first", m.trace(0.9)), ("then", m.scale(-0.1))),
+        "conditional": m.conditionally_transform(m.sgd(0.1, momentum=0.9), lambda step: step % 3 == 0),
+        "conditional mask": m.conditionally_mask(m.adam(0.1), lambda step: step % 3 != 0),
+        "polyak": m.polyak_sgd(0.5, 0.3, 0.1, variant="sps+"),
         "lion smooth": m.chain(m.scale_by_lion(mode="smooth"), m.scale(-0.1)),
         "lion refined": m.chain(m.scale_by_lion(mode="refined"), m.scale(-0.1)),
         "plateau": m.chain(m.sgd(0.1), c.reduce_on_plateau(0.5, patience=3, cooldown=2, min_scale=0.1)),
@@ -252,7 +257,7 @@ def chains(m, c):
 @pytest.mark.parametrize("name", sorted(chains(optax, contrib)))
 def test_wrappers(name):
     values = np.random.default_rng(5).normal(1, 0.2, STEPS) + np.linspace(1, 0, STEPS)
-    extra = (lambda i: {"value": values[i]}) if name.startswith("plateau") else None
+    extra = (lambda i: {"value": values[i]}) if name.startswith(("plateau", "polyak")) else None
     compare(chains(optim, optim)[name], chains(optax, contrib)[name], extra=extra)
 
 

@@ -1,0 +1,141 @@
+"""Arithmetic on trees of arrays, leaf by leaf, under optax's names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import funcgrad.numpy as fnp
+from funcgrad import tree
+from funcgrad.optim.base import Scalar, Tree, add_all, cast_tree, scaled, zeros_like
+from funcgrad.optim.base import tree_vdot as _tree_vdot
+from funcgrad.optim.clipping import global_norm
+
+
+def tree_add(tree_x: Tree, tree_y: Tree) -> Tree:
+    """``x + y``.
+
+    >>> float(tree_add({"a": fnp.asarray(1.0)}, {"a": fnp.asarray(2.0)})["a"])
+    3.0
+    """
+    return tree.map(fnp.add, tree_x, tree_y)
+
+
+def tree_sub(tree_x: Tree, tree_y: Tree) -> Tree:
+    """``x - y``.
+
+    >>> float(tree_sub({"a": fnp.asarray(1.0)}, {"a": fnp.asarray(2.0)})["a"])
+    -1.0
+    """
+    return tree.map(fnp.subtract, tree_x, tree_y)
+
+
+def tree_mul(tree_x: Tree, tree_y: Tree) -> Tree:
+    """``x * y``.
+
+    >>> float(tree_mul({"a": fnp.asarray(3.0)}, {"a": fnp.asarray(2.0)})["a"])
+    6.0
+    """
+    return tree.map(fnp.multiply, tree_x, tree_y)
+
+
+def tree_scale(scalar: Scalar, values: Tree) -> Tree:
+    """``scalar * x``, in the dtype of each leaf.
+
+    >>> float(tree_scale(0.5, {"a": fnp.asarray(3.0)})["a"])
+    1.5
+    """
+    return tree.map(lambda x: scaled(scalar, x), values)
+
+
+def tree_add_scale(tree_x: Tree, scalar: Scalar, tree_y: Tree) -> Tree:
+    """``x + scalar * y``.
+
+    >>> float(tree_add_scale({"a": fnp.asarray(1.0)}, 2.0, {"a": fnp.asarray(3.0)})["a"])
+    7.0
+    """
+    return tree.map(lambda x, y: x + scaled(scalar, y), tree_x, tree_y)
+
+
+def tree_vdot(tree_x: Tree, tree_y: Tree) -> Any:
+    """The inner product of two trees, a float32 scalar.
+
+    >>> float(tree_vdot({"a": fnp.ones(3)}, {"a": fnp.full(3, 2.0)}))
+    6.0
+    """
+    return _tree_vdot(tree_x, tree_y)
+
+
+def tree_sum(values: Tree) -> Any:
+    """The sum of all elements of all leaves.
+
+    >>> float(tree_sum({"a": fnp.ones(3), "b": fnp.asarray(2.0)}))
+    5.0
+    """
+    return add_all([fnp.sum(x) for x in tree.leaves(values)])
+
+
+def tree_norm(values: Tree, squared: bool = False) -> Any:
+    """The Euclidean norm of all leaves together, or its square; see ``global_norm``.
+
+    >>> float(tree_norm({"a": fnp.asarray([3.0, 4.0])}))
+    5.0
+    """
+    return _tree_vdot(values, values) if squared else global_norm(values)
+
+
+def tree_zeros_like(values: Tree, dtype: Any = None) -> Tree:
+    """Zeros with the shapes of the leaves.
+
+    >>> float(tree_zeros_like({"a": fnp.ones(())})["a"])
+    0.0
+    """
+    return zeros_like(values, dtype)
+
+
+def tree_ones_like(values: Tree, dtype: Any = None) -> Tree:
+    """Ones with the shapes of the leaves.
+
+    >>> float(tree_ones_like({"a": fnp.zeros(())})["a"])
+    1.0
+    """
+    return tree.map(lambda x: fnp.ones_like(x, dtype=dtype), values)
+
+
+def tree_cast(values: Tree, dtype: Any) -> Tree:
+    """Every leaf in ``dtype``; unchanged when it is None.
+
+    >>> tree_cast({"a": fnp.ones(2)}, fnp.int32)["a"].dtype == fnp.int32
+    True
+    """
+    return cast_tree(values, dtype)
+
+
+def tree_get(state: Any, key: str, default: Any = None) -> Any:
+    """The value of the field or dict key of that name in an optimizer's state, ``default`` when there is none.
+
+    Raises KeyError when several parts of the state have one.
+
+    >>> from funcgrad.optim.aliases import adam
+    >>> int(tree_get(adam(0.1).init(fnp.zeros(2)), "count"))
+    0
+    """
+    found = _find(state, key)
+    if len(found) > 1:
+        raise KeyError(f"tree_get: one value named {key!r} is required, got {len(found)}; take it from its part")
+    return found[0] if found else default
+
+
+def _find(state: Any, key: str) -> list[Any]:
+    if isinstance(state, dict):
+        items = list(state.items())
+    elif isinstance(state, tuple | list):
+        names = getattr(state, "_fields", (None,) * len(state))
+        items = list(zip(names, state, strict=True))
+    else:
+        return []
+    return [found for name, value in items for found in ([value] if name == key else _find(value, key))]
+
+
+tree_l2_norm = tree_norm
+tree_scalar_mul = tree_scale
+tree_add_scalar_mul = tree_add_scale
