@@ -333,6 +333,12 @@ DEVICE_CASES: dict[str, tuple[Callable[..., Any], list[Any]]] = {
     "cond taken": (both, [0.7, 1.3]),
     "cond not taken": (both, [-0.7, 1.3]),
     "cond mapped": (lambda x: fg.vmap(lambda v: both(v, x.sum()))(x), [[0.5, -0.25, 1.0, -2.0]]),
+    "cond of an endless loop": (
+        lambda x: lax.cond(
+            x > 1, lambda v: lax.while_loop(lambda u: u > 0, lambda u: u + 1.0, v), lambda v: v * 2.0, x
+        ),
+        [0.5],
+    ),
     "cond gradient": (fg.grad(both, (0, 1)), [0.7, 1.3]),
     "cond gradient mapped": (lambda x: fg.vmap(fg.grad(lambda v: both(v, v)))(x), [[0.5, -0.25, 1.0, -2.0]]),
     "cond second order": (fg.hessian(both, (0, 1)), [0.7, 1.3]),

@@ -174,3 +174,56 @@ def test_random_keys_in_a_loop() -> None:
     c = arguments()[0]
     for f in (lambda g: g, fg.jit, fg.grad, lambda g: fg.jit(fg.grad(g))):
         close(f(walk(lax.scan))(c), f(walk(py_scan))(c))
+
+
+def constant_results(scan: Any) -> Any:
+    """The carry and an output are Python numbers in every step."""
+    return lambda k, xs: dot([*scan(lambda c, x: (0.0, (c * x * k, 1.0)), 2.0, xs)[1]], (1.0, 1.0))
+
+
+def passed_on(scan: Any) -> Any:
+    """Outputs that are the row, a value closed over, and the carry as it came."""
+
+    def f(k: Any, xs: Any) -> Any:
+        c, (x, k_again, before) = scan(lambda c, x: (c * x * k, (x, k, c)), k, xs)
+        return c + (x * k_again * before).sum()
+
+    return f
+
+
+def replaced(scan: Any) -> Any:
+    """The carry becomes a value closed over."""
+    return lambda k, xs: scan(lambda c, x: (k * 1.0, c * c + x), 0.0 * k, xs)[1].sum()
+
+
+def discrete(scan: Any) -> Any:
+    """A bool and an integer in the carry decide which product is taken."""
+
+    def step(c: Any, x: Any) -> Any:
+        return (c[0] ^ True, c[1] + 1, fnp.where(c[0], c[2] * x, c[2] + x * c[1])), None
+
+    return lambda k, xs: scan(step, (fnp.asarray(True), fnp.asarray(0), k), xs)[0][2]
+
+
+def twice(scan: Any) -> Any:
+    """One value is the new carry and two outputs."""
+
+    def f(k: Any, xs: Any) -> Any:
+        c, (a, b) = scan(lambda c, x: (c * k * x, (c * k * x, c * k * x)), k, xs)
+        return c * a.sum() + fnp.sin(b).sum()
+
+    return f
+
+
+@pytest.mark.parametrize("program", [constant_results, passed_on, replaced, discrete, twice], ids=lambda p: p.__name__)
+def test_corner_cases(program: Any) -> None:
+    args = [fnp.asarray(np.array(1.3)), fnp.asarray(XS[0])]
+    t = direction(args, 3)
+    fast, slow = program(lax.scan), program(py_scan)
+    close(fast(*args), slow(*args))
+    close(fg.grad(fast, (0, 1))(*args), fg.grad(slow, (0, 1))(*args))
+    close(fg.jvp(fast, args, t), fg.jvp(slow, args, t))
+    close(fg.hessian(fast, (0, 1))(*args), fg.hessian(slow, (0, 1))(*args))
+    batch = [fnp.stack([x, x * 0.5]) for x in args]
+    rows = [fg.grad(slow, (0, 1))(*[b[i] for b in batch]) for i in range(2)]
+    close(fg.vmap(fg.grad(fast, (0, 1)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
