@@ -10,7 +10,14 @@ import pytest
 from map_kernels import BF16, Array, address, ffi, lib, new_kernel
 
 F32, F16, I32, U32, BOOL = 0, 1, 3, 4, 5
-NUMPY: dict[int, Any] = {F32: np.float32, F16: np.float16, BF16: np.uint16, I32: np.int32, U32: np.uint32, BOOL: np.bool_}
+NUMPY: dict[int, Any] = {
+    F32: np.float32,
+    F16: np.float16,
+    BF16: np.uint16,
+    I32: np.int32,
+    U32: np.uint32,
+    BOOL: np.bool_,
+}
 FLOATS = (F32, F16, BF16)
 REDUCE, DOT, TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT = range(1, 9)
 
@@ -44,9 +51,9 @@ def random_numbers(rng: np.random.Generator, shape: Sequence[int], dtype: int) -
     if dtype in (I32, U32):
         few = rng.random() < 0.3
         return rng.integers(0, 5 if few else 2**32, shape, dtype=np.uint32).astype(NUMPY[dtype])
-    x = rng.normal(size=shape).astype(np.float32)
+    x = np.array(rng.normal(size=shape), np.float32)
     if rng.random() < 0.3:
-        x = np.round(x * 2) / 2
+        x = np.array(np.round(x * 2) / 2)
     if rng.random() < 0.2 and x.size:
         x[rng.random(shape) < 2 / x.size] = rng.choice([np.nan, np.inf, -np.inf, -0.0])
     return encode(x, dtype)

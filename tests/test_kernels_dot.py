@@ -218,6 +218,6 @@ def test_illegal_words_are_refused() -> None:
     words = dot_words(F32, a, b, c, (F32, F32, F32))
     assert refuse_garbage(DOT, words, np.random.default_rng(0)) > 200
     for m in (2**46, 2**45):
-        with pytest.raises(ValueError, match="^dot: "):
+        with pytest.raises(ValueError, match=r"^dot: "):
             new_kernel([F32, 0, m, m, 1, *[0, F32, 0, 4, 4], *[1, F32, 0, 4, 4], *[2, F32, 0, 4, 4]], DOT)
     assert math.prod(a.shape) == 40

@@ -283,5 +283,5 @@ def test_cumulative_in_place() -> None:
 
 @pytest.mark.parametrize("words", [[ARGMAX, F32], [LOGSUMEXP, I32], [SUM, BOOL], [SUM, 6]])
 def test_cumulative_of_unfit_types(words: list[int]) -> None:
-    with pytest.raises(ValueError, match="^cumulative: "):
+    with pytest.raises(ValueError, match=r"^cumulative: "):
         new_kernel([*words, 2, 3, 4, 0, 0, 0, 1, 0], CUMULATIVE)
