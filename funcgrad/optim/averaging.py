@@ -53,7 +53,7 @@ class LookaheadParams(NamedTuple):
     @classmethod
     def init_synced(cls, params: Tree) -> LookaheadParams:
         """Fast and slow parameters that start equal."""
-        return cls(fast=params, slow=params)
+        return cls(fast=params, slow=tree.map(lambda p: fnp.array(p), params))  # a copy, so that both can be donated
 
 
 def lookahead(

@@ -65,11 +65,14 @@ def scale_by_factored_rms(
     require_int(op, 1, min_dim_size_to_factor=min_dim_size_to_factor)
 
     def init_leaf(p: Any) -> tuple[Any, Any, Any]:
-        axes, none = _factored_axes(p.shape, factored, min_dim_size_to_factor), fnp.zeros((1,), dtype=p.dtype)
+        axes = _factored_axes(p.shape, factored, min_dim_size_to_factor)
         if axes is None:
-            return none, none, fnp.zeros_like(p)
-        row, col = (tuple(n for i, n in enumerate(p.shape) if i != axis) for axis in (axes[1], axes[0]))
-        return fnp.zeros(row, dtype=p.dtype), fnp.zeros(col, dtype=p.dtype), none
+            shapes = ((1,), (1,), p.shape)
+        else:
+            row, col = (tuple(n for i, n in enumerate(p.shape) if i != axis) for axis in (axes[1], axes[0]))
+            shapes = (row, col, (1,))
+        row_mean, col_mean, full = (fnp.zeros(shape, dtype=p.dtype) for shape in shapes)
+        return row_mean, col_mean, full
 
     def init(params: Tree) -> State:
         return FactoredState(zero_count(), *unzip_map(op, init_leaf, params, width=3))

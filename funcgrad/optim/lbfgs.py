@@ -79,10 +79,11 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Op
     require_int("scale_by_lbfgs", 1, memory_size=memory_size)
 
     def init(params: Tree) -> State:
-        zeros = fnp.zeros_like(_vector(params))
-        memory = fnp.zeros((memory_size, *zeros.shape), dtype=zeros.dtype)
-        weights = fnp.zeros((memory_size,), dtype=zeros.dtype)
-        return ScaleByLBFGSState(zero_count(), zeros, zeros, memory, memory, weights)
+        size = sum(math.prod(x.shape) for x in tree.leaves(params))
+        # every leaf its own array, so that each can be donated
+        shapes = ((size,), (size,), (memory_size, size), (memory_size, size), (memory_size,))
+        w, g, dw, du, weights = (fnp.zeros(shape, dtype=fnp.float32) for shape in shapes)
+        return ScaleByLBFGSState(zero_count(), w, g, dw, du, weights)
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         require_params("scale_by_lbfgs", params)

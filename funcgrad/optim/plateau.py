@@ -63,9 +63,10 @@ def reduce_on_plateau(
         raise ValueError(f"{op}: rtol or atol must be positive, got {rtol} and {atol}")
 
     def init(params: Tree) -> State:
-        zero = zero_count()
         one, best = fnp.ones((), dtype=fnp.float32), fnp.full((), math.inf, dtype=fnp.float32)
-        return ReduceLROnPlateauState(one, best, zero, zero, zero, fnp.zeros((), dtype=fnp.float32))
+        return ReduceLROnPlateauState(
+            one, best, zero_count(), zero_count(), zero_count(), fnp.zeros((), dtype=fnp.float32)
+        )
 
     def update(grads: Tree, state: State, params: Tree = None, *, value: Any, **extra: Any) -> tuple[Tree, State]:
         count = state.count + 1
