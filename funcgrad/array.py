@@ -256,7 +256,7 @@ def concrete(x: Any, error: type[Exception], what: str) -> Array:
         known = x.concrete()
         if known is None:
             check_alive(x)
-            raise error(message(what, "a value is required, and a traced one has only shape and dtype", _origin(x), _WAYS[error]))
+            raise error(message(what, "a value is required, and a traced one has only shape and dtype", _origin(x), _WAYS.get(error, _WAYS[TracerIntegerConversionError])))
         return concrete(known, error, what)
     assert isinstance(x, Array)
     return x
@@ -290,7 +290,7 @@ def to_scalar(x: Any, kind: type, what: str) -> Any:
     """``int(x)``, ``float(x)``: one element as a Python number."""
     error = TracerIntegerConversionError if kind is int else TracerArrayConversionError
     if x.aval.size != 1:
-        raise TypeError(message(what, "exactly one element is required", str(x.aval)))
+        raise TypeError(message(what, "exactly one element is required", str(x.aval), "index or reduce it first"))
     return kind(concrete(x, error, what).numpy().reshape(()))
 
 

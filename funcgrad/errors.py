@@ -6,8 +6,6 @@ Each type derives from the builtin that a user would catch.
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import os
 import sys
 from typing import NamedTuple
@@ -34,7 +32,7 @@ _PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # Programs that ship inside the package but are written as a user would write them.
 _USER_FILES = frozenset({_PACKAGE + "demo.py"})
 # Between a user's call and the package's code there may be frames of these.
-_BETWEEN = frozenset({contextlib.__file__, functools.__file__})
+_BETWEEN = frozenset({"contextlib", "functools", "numpy"})
 
 
 class Site(NamedTuple):
@@ -50,7 +48,7 @@ class Site(NamedTuple):
 
 def is_own_file(file: str) -> bool:
     """Return whether a source file is funcgrad's own, rather than a user's."""
-    return (file.startswith(_PACKAGE) and file not in _USER_FILES) or file in _BETWEEN
+    return file.startswith(_PACKAGE) and file not in _USER_FILES
 
 
 def caller_site() -> Site | None:
@@ -63,7 +61,7 @@ def caller_site() -> Site | None:
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
-        if not is_own_file(file):
+        if not is_own_file(file) and str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return Site(file, frame.f_lineno, code.co_name)
         if frame.f_back is None:
             return None

@@ -74,7 +74,7 @@ class Aval:
 
     def __len__(self) -> int:
         if not self.shape:
-            raise TypeError("len() of a value of rank 0")
+            raise TypeError(message("len", "an array of rank 0 has no length", str(self), "x.size is 1"))
         return self.shape[0]
 
     def __repr__(self) -> str:
@@ -87,9 +87,9 @@ class Aval:
 def _checked_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     out = tuple(int(d) for d in shape)
     if any(d < 0 for d in out):
-        raise ShapeError(message("shape", "dimensions must not be negative", str(out)))
+        raise ShapeError(message("shape", "dimensions must not be negative", str(out), "-1 is for reshape only"))
     if len(out) > MAX_RANK:
-        raise ShapeError(message("shape", f"rank must be at most {MAX_RANK}", f"{len(out)} in {out}"))
+        raise ShapeError(message("shape", f"rank must be at most {MAX_RANK}", f"{len(out)} in {out}", "merge axes by reshape"))
     if math.prod(out) > MAX_ELEMENTS:
         way_out = "split the array along its first axis, or loop over it with lax.scan"
         raise ShapeError(message("shape", "an array must have fewer than 2^31 elements", str(out), way_out))

@@ -99,7 +99,9 @@ def _len(self: Any) -> int:
 
 def _iter(self: Any) -> Iterator[Any]:
     if not self.aval.ndim:
-        raise TypeError(message("iter", "an array of rank 0 has no elements to iterate over", str(self.aval)))
+        raise TypeError(
+            message("iter", "an array of rank 0 has no elements to iterate over", str(self.aval), "x.reshape(1)")
+        )
     return iter(unstack(self))
 
 

@@ -11,7 +11,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from funcgrad.errors import TreeError
+from funcgrad.errors import TreeError, message
 
 __all__ = [
     "DictKey",
@@ -148,7 +148,8 @@ def _dict_flatten(d: dict[Any, Any]) -> tuple[Sequence[Any], Hashable]:
     try:
         keys = sorted(d)
     except TypeError:
-        raise TreeError(f"flatten: the keys of a dict must be of one sortable type, got {list(d)!r}") from None
+        requirement, way_out = "the keys of a dict must be of one sortable type", "use str for all keys"
+        raise TreeError(message("tree.flatten", requirement, repr(list(d)), way_out)) from None
     return [d[k] for k in keys], tuple(keys)
 
 
@@ -305,7 +306,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
     """Build a tree from its structure and its leaves; the inverse of :func:`flatten`."""
     xs = leaves if isinstance(leaves, list) else list(leaves)
     if len(xs) != treedef.num_leaves:
-        raise TreeError(f"unflatten: the structure has {treedef.num_leaves} leaves, got {len(xs)}")
+        raise TreeError(message("tree.unflatten", f"the structure has {treedef.num_leaves} leaves", str(len(xs))))
     return _unflatten(treedef, iter(xs))
 
 
@@ -358,20 +359,24 @@ def _flatten_up_to(treedef: TreeDef, tree: Any, out: list[Any], path: Path, name
         return
     if treedef.kind is type(None):
         if tree is not None:
-            raise TreeError(f"{name}: the trees differ at {keystr(path) or 'the root'}: None there, got {_brief(tree)}")
+            raise _differ(name, path, "None", _brief(tree))
         return
     if type(tree) is not treedef.kind:
-        expected = treedef.kind.__name__
-        raise TreeError(f"{name}: the trees differ at {keystr(path) or 'the root'}: {expected} there, got {_brief(tree)}")
+        raise _differ(name, path, treedef.kind.__name__, _brief(tree))
     kind = _registry[treedef.kind]
     children, meta = kind.flatten(tree)
     if meta != treedef.meta or len(children) != len(treedef.children):
         want = f"{len(treedef.children)} children {treedef.meta or ''}".strip()
         got = f"{len(children)} children {meta or ''}".strip()
-        raise TreeError(f"{name}: the trees differ at {keystr(path) or 'the root'}: {want} there, got {got}")
+        raise _differ(name, path, want, got)
     keys = kind.keys(tree, meta, len(children))
     for sub, child, key in zip(treedef.children, children, keys, strict=True):
         _flatten_up_to(sub, child, out, (*path, key), name)
+
+
+def _differ(name: str, path: Path, want: str, got: str) -> TreeError:
+    way_out = "compare the two with fg.tree.structure"
+    return TreeError(message(name, f"the trees differ at {keystr(path) or 'the root'}: {want} there", got, way_out))
 
 
 def _brief(x: Any) -> str:
@@ -409,7 +414,7 @@ def reduce(f: Callable[[Any, Any], Any], tree: Any, initializer: Any = _MISSING,
     xs = leaves(tree, is_leaf)
     if initializer is _MISSING:
         if not xs:
-            raise TreeError("tree.reduce: a tree without leaves needs an initializer")
+            raise TreeError(message("tree.reduce", "a tree without leaves needs an initializer"))
         initializer, *xs = xs
     for x in xs:
         initializer = f(initializer, x)

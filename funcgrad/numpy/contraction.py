@@ -86,7 +86,9 @@ def take_diagonals(t: Term) -> Term:
             n = x.aval.shape[i]
             if n != x.aval.shape[j]:
                 got = f"{n} and {x.aval.shape[j]} for {a!r}"
-                raise ShapeError(message("einsum", "axes with one name must have one size", got))
+                raise ShapeError(
+                    message("einsum", "axes with one name must have one size", got, "give the axes different names")
+                )
             shape = [x.aval.shape[d] for d in rest]
             flat = layout.reshape(layout.transpose(x, (*rest, i, j)), (*shape, n * n))
             low, step = [0] * (len(rest) + 1), [1] * len(rest) + [n + 1]
@@ -120,7 +122,9 @@ def _sizes(terms: Sequence[Term]) -> dict[Label, int]:
         for a, n in zip(t.labels, t.value.aval.shape, strict=True):
             if sizes.setdefault(a, n) != n:
                 got = f"{sizes[a]} and {n} for {a!r}"
-                raise ShapeError(message("einsum", "axes with one name must have one size", got))
+                raise ShapeError(
+                    message("einsum", "axes with one name must have one size", got, "give the axes different names")
+                )
     return sizes
 
 

@@ -125,7 +125,9 @@ def _expand(shape: Sequence[int], items: list[Any]) -> list[Any]:
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if used > len(shape) or len(dots) > 1:
         got = f"{used} for shape {tuple(shape)}" if used > len(shape) else "several"
-        raise IndexError(message("index", f"at most {len(shape)} indices and one ellipsis are allowed", got))
+        raise IndexError(
+            message("index", f"at most {len(shape)} indices and one ellipsis are allowed", got, "None adds an axis")
+        )
     fill = [slice(None)] * (len(shape) - used)
     at = dots[0] if dots else len(items)
     items = [*items[:at], *fill, *items[at + 1 :]]
@@ -180,7 +182,9 @@ def _host_index(i: Any, n: int, axis: int, bounds: str) -> Any:
     inside = (i >= -n) & (i < n)
     if bounds == "raise" and not inside.all():
         bad = i[~inside].reshape(-1)[0]
-        raise IndexError(message("index", f"must be in [{-n}, {n}) on axis {axis}", str(bad)))
+        raise IndexError(
+            message("index", f"must be in [{-n}, {n}) on axis {axis}", str(bad), 'take(..., mode="clip") or "fill"')
+        )
     counted = np.where(i < 0, i + n, i)
     if bounds == "clip":
         return np.clip(counted, 0, max(n - 1, 0)).astype(np.int32)

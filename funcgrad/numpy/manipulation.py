@@ -77,9 +77,9 @@ def _full_shape(aval: Any, shape: Any) -> tuple[int, ...]:
     known = math.prod(d for d in dims if d != -1)
     if -1 in dims:
         if known == 0 or aval.size % known:
-            raise ShapeError(
-                message("reshape", f"{aval.size} elements must fill the new shape", f"{aval.shape} to {tuple(dims)}")
-            )
+            got = f"{aval.shape} to {tuple(dims)}"
+            way_out = "the other dimensions must divide the size"
+            raise ShapeError(message("reshape", f"{aval.size} elements must fill the new shape", got, way_out))
         dims[dims.index(-1)] = aval.size // known
     return tuple(dims)
 
@@ -103,7 +103,7 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     shape = x.aval.shape
     axes = [d for d, n in enumerate(shape) if n == 1] if axis is None else axis_tuple("squeeze", axis, len(shape))
     if any(shape[d] != 1 for d in axes):
-        raise ShapeError(message("squeeze", "the axes must have size 1", f"axes {tuple(axes)} of {shape}"))
+        raise ShapeError(message("squeeze", "the axes must have size 1", f"axes {tuple(axes)} of {shape}", "index or reduce them"))
     return layout.reshape(x, [n for d, n in enumerate(shape) if d not in axes])
 
 

@@ -56,15 +56,16 @@ def matmul(a: Any, b: Any, /, *, precision: Any = None, preferred_element_type: 
     left = [*range(m - 2, 0, -1), *["i"][: m - 1], "k"]
     right = [*range(n - 2, 0, -1), "k", *["j"][: n - 1]]
     batch = list(range(max(m, n) - 2, 0, -1))
-    _check_batch(x.aval.shape[: max(m - 2, 0)], y.aval.shape[: max(n - 2, 0)])
+    _check_batch(x.aval.shape, y.aval.shape)
     out = [*batch, *["i"][: m - 1], *["j"][: n - 1]]
     return _product("matmul", [Term(x, tuple(left)), Term(y, tuple(right))], out, precision, preferred_element_type)
 
 
 def _check_batch(a: Sequence[int], b: Sequence[int]) -> None:
-    for n, k in zip(a[::-1], b[::-1], strict=False):
+    for n, k in zip(a[-3::-1], b[-3::-1], strict=False):
         if n != k and 1 not in (n, k):
-            raise ShapeError(message("matmul", "leading axes must be equal or 1", f"{tuple(a)} and {tuple(b)}"))
+            got = f"{tuple(a)} and {tuple(b)}"
+            raise ShapeError(message("matmul", "axes before the last two must be equal or 1", got, "reshape or transpose one"))
 
 
 def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
@@ -119,7 +120,9 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None, preferred
         left, right = [axis_tuple("tensordot", d, v.aval.ndim, sort=False) for d, v in zip(axes, (x, y), strict=True)]
     if [x.aval.shape[d] for d in left] != [y.aval.shape[d] for d in right]:
         got = f"{x.aval.shape} at {left} and {y.aval.shape} at {right}"
-        raise ShapeError(message("tensordot", "summed axes must have equal sizes", got))
+        raise ShapeError(
+            message("tensordot", "summed axes must have equal sizes", got, "transpose one operand, or give axes=")
+        )
     names = {d: ("sum", i) for i, d in enumerate(left)}
     others = {d: ("sum", i) for i, d in enumerate(right)}
     first = [names.get(d, ("left", d)) for d in range(m)]

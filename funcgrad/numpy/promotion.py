@@ -39,7 +39,7 @@ def promote_args(name: str, *xs: Any) -> list[Any]:
     dtype = dtypes.promote(*arrays) if arrays else None
     for v in values:
         if isinstance(v, SCALARS):
-            wanted = dtypes.scalar_dtype(v, dtype)
+            wanted = scalar_dtype(v, dtype)
             dtype = wanted if dtype is None else dtypes.promote(dtype, wanted)
     return [_literal(name, v, dtype) if isinstance(v, SCALARS) else cast(v, dtype) for v in values]
 
@@ -49,10 +49,12 @@ def operand(name: str, x: Any) -> Any:
     if isinstance(x, (Value, Literal)):
         return x
     if x is None or isinstance(x, (str, bytes, dict, set)):
-        raise DTypeError(message(name, "numbers or an array are required", type(x).__name__))
+        raise DTypeError(
+            message(name, "numbers or an array are required", type(x).__name__, "convert it to numbers first")
+        )
     if isinstance(x, (list, tuple)) and _holds_tracer(x):
         return stack_nested(name, x)
-    return as_value(x)
+    return Literal(x, scalar_dtype(x)) if _is_python_scalar(x) else as_value(x)
 
 
 def _holds_tracer(x: Any) -> bool:
@@ -73,6 +75,22 @@ def stack_nested(name: str, x: Any) -> Any:
         got = ", ".join(str(r.aval.shape) for r in rows)
         raise ShapeError(message(name, "nested lists must have one shape", got))
     return layout.concatenate([layout.reshape(dense(r), (1, *shape)) for r in rows], 0)
+
+
+def scalar_dtype(value: Any, other: Any = None) -> Any:
+    """Return the dtype of a Python scalar beside an operand of dtype ``other``; new floats have the default dtype."""
+    found = dtypes.scalar_dtype(value, other)
+    return default_float() if isinstance(value, float) and found != other else found
+
+
+def operand_as(name: str, x: Any, dtype: Any) -> Any:
+    """Return a value or literal of a dtype for an argument; a Python number is rounded once."""
+    return Literal(x, dtype) if _is_python_scalar(x) else cast(operand(name, x), dtype)
+
+
+def array_as(name: str, x: Any, dtype: Any) -> Any:
+    """Return an argument as an array of a dtype."""
+    return dense(operand_as(name, x, dtype))
 
 
 def array_of(name: str, x: Any) -> Any:
@@ -122,7 +140,7 @@ def floating(name: str, *xs: Any) -> list[Any]:
     """Promote to a float dtype."""
     args = promote_args(name, *xs)
     dtype = args[0].aval.dtype
-    return args if dtype in dtypes.FLOATS else [cast(a, dtypes.float32) for a in args]
+    return args if dtype in dtypes.FLOATS else [cast(a, default_float()) for a in args]
 
 
 def floating_arrays(name: str, *xs: Any) -> list[Any]:
@@ -201,7 +219,9 @@ def axis_index(name: str, axis: Any, ndim: int) -> int:
     a = as_int(name, axis, "axis")
     if not -ndim <= a < ndim:
         requirement = f"axis must be in [{-ndim}, {ndim})" if ndim else "an array of rank 0 has no axis"
-        raise ShapeError(message(name, requirement, str(a)))
+        raise ShapeError(
+            message(name, requirement, str(a), f"the array has {ndim} axes, counted from 0 or from the end by -1")
+        )
     return a % ndim
 
 
@@ -212,7 +232,7 @@ def axis_tuple(name: str, axis: Any, ndim: int, sort: bool = True) -> Shape:
     given = axis if isinstance(axis, (tuple, list)) else (axis,)
     axes = [axis_index(name, a, ndim) for a in given]
     if len(set(axes)) != len(axes):
-        raise ShapeError(message(name, "axes must be distinct", str(axis)))
+        raise ShapeError(message(name, "axes must be distinct", str(axis), "name each axis once"))
     return tuple(sorted(axes)) if sort else tuple(axes)
 
 
@@ -225,7 +245,7 @@ def shape_tuple(name: str, shape: Any) -> Shape:
             raise TypeError(message(name, "a shape must be integers", repr(shape))) from None
         dims = tuple([as_int(name, d, "each dimension") for d in shape])
     if any(d < 0 for d in dims):
-        raise ShapeError(message(name, "dimensions must not be negative", str(dims)))
+        raise ShapeError(message(name, "dimensions must not be negative", str(dims), "-1 is for reshape only"))
     return dims
 
 

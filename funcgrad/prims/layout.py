@@ -39,7 +39,11 @@ class Reshape(Linear):
     def infer(self, *avals: Aval) -> Aval:
         x = avals[0]
         if math.prod(self.shape) != x.size or any(d < 0 for d in self.shape):
-            raise self.shape_error(f"{x.size} elements must fill the new shape", f"{x.shape} to {self.shape}")
+            raise self.shape_error(
+                f"{x.size} elements must fill the new shape",
+                f"{x.shape} to {self.shape}",
+                way_out="-1 for one dimension infers it",
+            )
         return Aval(self.shape, x.dtype)
 
     def eval(self, *xs: Any) -> Any:
@@ -326,7 +330,9 @@ class Concatenate(Linear):
             raise self.shape_error(f"axis must be below {first.ndim}", f"{axis} for {first}")
         for a in avals[1:]:
             if a.shape[:axis] != first.shape[:axis] or a.shape[axis + 1 :] != first.shape[axis + 1 :] or a.ndim != first.ndim:
-                raise self.shape_error(f"shapes must agree but on axis {axis}", *avals)
+                raise self.shape_error(
+                    f"shapes must agree but on axis {axis}", *avals, way_out="pad or slice one, or join another axis"
+                )
             if a.dtype != first.dtype:
                 raise self.dtype_error("operands must have one dtype", *avals, way_out="convert with astype")
         total = sum(a.shape[axis] for a in avals)

@@ -148,7 +148,7 @@ def typed(x: Any, aval: Aval, what: str) -> Any:
     else:
         raise TreeError(message(what, "a number or an array is required", type(x).__name__))
     if v.aval != aval:
-        raise ShapeError(message(what, f"the type must be {aval}", str(v.aval)))
+        raise ShapeError(message(what, f"the type must be {aval}", str(v.aval), "convert with astype or reshape"))
     return v
 
 
