@@ -14,7 +14,7 @@ from funcgrad.ir import Literal
 from funcgrad.lax import elementwise
 from funcgrad.lax.convolution import padtype_to_pads
 from funcgrad.numpy import arithmetic, choices, logical
-from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, operand, result_dtype
+from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, operand_as, result_dtype
 from funcgrad.numpy.sorting import _descending_order
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise, window
@@ -91,7 +91,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
     op, combine = _monoid("reduce", computation)
     x = array_of("reduce", operands)
     axes = axis_tuple("reduce", tuple(dimensions), x.aval.ndim)
-    start = cast(operand("reduce", init_values), x.aval.dtype)
+    start = operand_as("reduce", init_values, x.aval.dtype)
     if op in ("max", "min") and any(x.aval.shape[d] == 0 for d in axes):
         return layout.broadcast(start, [n for d, n in enumerate(x.aval.shape) if d not in axes], ())
     return combine(apply(f"reduce_{op}", x, axes=axes) if axes else x, start)
@@ -212,7 +212,7 @@ def reduce_window(
         covered = [window.dilated(k, w) for k, w in zip(size, inner, strict=True)]
         pads = padtype_to_pads(spread, covered, strides, padding)
     out = window.reduce_window(op, x, size, strides, tuple([tuple(p) for p in pads]), base, inner)
-    start = cast(operand("reduce_window", init_value), x.aval.dtype)
+    start = operand_as("reduce_window", init_value, x.aval.dtype)
     return out if isinstance(start, Literal) and _neutral(op, start) else combine(out, start)
 
 

@@ -12,7 +12,7 @@ from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.creation import linspace
 from funcgrad.numpy.cumulative import diff
-from funcgrad.numpy.promotion import array_of, as_int, cast, dense, floating_arrays
+from funcgrad.numpy.promotion import array_as, array_of, as_int, cast, dense, floating_arrays
 from funcgrad.numpy.rearrange import known
 from funcgrad.numpy.reductions import max as _max
 from funcgrad.numpy.reductions import min as _min
@@ -61,7 +61,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
         raise NotImplementedError(message("histogram_bin_edges", "bins must be a number or edges", repr(bins)))
     x, *_ = floating_arrays("histogram_bin_edges", a)
     if isinstance(bins, (Value, np.ndarray, list, tuple)) and np.ndim(bins) == 1:
-        return cast(array_of("histogram_bin_edges", bins), x.aval.dtype)
+        return array_as("histogram_bin_edges", bins, x.aval.dtype)
     n = as_int("histogram_bin_edges", bins, "the number of bins")
     if range is None:
         low, high = (_min(x), _max(x)) if x.aval.size else (Literal(0, x.aval.dtype), Literal(1, x.aval.dtype))

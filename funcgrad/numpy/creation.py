@@ -23,6 +23,7 @@ from funcgrad.numpy.promotion import (
     expand_to,
     floating,
     operand,
+    operand_as,
     result_dtype,
     shape_tuple,
     stack_nested,
@@ -229,7 +230,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     """
     target, kind = _like("full_like", a, shape, dtype)
     value = fill_value if isinstance(fill_value, (Value, Literal)) or not isinstance(fill_value, SCALARS) else None
-    value = Literal(fill_value, kind) if value is None else cast(operand("full_like", value), kind)
+    value = Literal(fill_value, kind) if value is None else operand_as("full_like", value, kind)
     return placed(_filled(value, target), device)
 
 

@@ -9,6 +9,7 @@ from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.promotion import (
+    array_as,
     array_of,
     axis_index,
     axis_tuple,
@@ -19,6 +20,7 @@ from funcgrad.numpy.promotion import (
     is_bool,
     numbers,
     operand,
+    operand_as,
     promote_args,
     result_dtype,
 )
@@ -167,7 +169,7 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
     x = array_of("ediff1d", ary)
     middle = diff(layout.reshape(x, (x.aval.size,)))
     parts = [p for p in (to_begin, middle, to_end) if p is not None]
-    flat = [cast(array_of("ediff1d", p), middle.aval.dtype) for p in parts]
+    flat = [array_as("ediff1d", p, middle.aval.dtype) for p in parts]
     return layout.concatenate([layout.reshape(p, (p.aval.size,)) for p in flat], 0)
 
 
@@ -197,7 +199,7 @@ def _derivative(x: Any, d: int, step: Any) -> Any:
             message("gradient", "at least two elements are required along the axis", f"{x.aval} at axis {d}")
         )
     part: Callable[[Any, int, int], Any] = lambda v, a, b: layout.slice_along(v, d, a, b)
-    h = cast(operand("gradient", step), x.aval.dtype)
+    h = operand_as("gradient", step, x.aval.dtype)
     if not h.aval.ndim:
         ends = [pointwise.sub(part(x, 1, 2), part(x, 0, 1)), pointwise.sub(part(x, n - 1, n), part(x, n - 2, n - 1))]
         inner = pointwise.mul(pointwise.sub(part(x, 2, n), part(x, 0, n - 2)), 0.5)

@@ -17,10 +17,9 @@ from funcgrad.numpy.promotion import (
     array_of,
     axis_index,
     broadcast_shapes,
-    cast,
     dense,
     expand_to,
-    operand,
+    operand_as,
     promote_args,
 )
 from funcgrad.numpy.rearrange import known
@@ -146,7 +145,7 @@ def put_along_axis(
     at = broadcast_to(at, full)
     grid = [np.arange(n).reshape([n if i == k else 1 for i in range(len(full))]) for k, n in enumerate(full)]
     idx = tuple([at if k == d else g for k, g in enumerate(grid)])
-    return update("set", x, idx, broadcast_to(cast(operand("put_along_axis", values), x.aval.dtype), full), mode)
+    return update("set", x, idx, broadcast_to(operand_as("put_along_axis", values, x.aval.dtype), full), mode)
 
 
 def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = False) -> Any:
@@ -220,9 +219,9 @@ def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: 
     has_default = len(functions) > len(conditions)
     values = [f(a, *args, **kw) if callable(f) else f for f in functions]
     out: Any = values[-1] if has_default else 0
-    out = broadcast_to(cast(operand("piecewise", out), a.aval.dtype), a.aval.shape)
+    out = broadcast_to(operand_as("piecewise", out, a.aval.dtype), a.aval.shape)
     for c, v in zip(conditions, values, strict=False):
-        out = select_where("piecewise", c, cast(operand("piecewise", v), a.aval.dtype), out)
+        out = select_where("piecewise", c, operand_as("piecewise", v, a.aval.dtype), out)
     return out
 
 

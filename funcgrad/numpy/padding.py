@@ -12,7 +12,7 @@ from funcgrad.array import asarray
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.manipulation import broadcast_to
-from funcgrad.numpy.promotion import array_of, axis_index, cast, operand
+from funcgrad.numpy.promotion import array_of, axis_index, cast, operand_as
 from funcgrad.numpy.rearrange import known
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, pointwise
@@ -72,7 +72,7 @@ def _value_pairs(given: Any, x: Any) -> list[list[Any]]:
         wide = broadcast_to(cast(given, x.aval.dtype), (ndim, 2))
         return [[wide[d, k] for k in (0, 1)] for d in range(ndim)]
     if isinstance(given, (tuple, list)) and any(isinstance(v, Value) for v in given):
-        return [[cast(operand("pad", v), x.aval.dtype) for v in (given if len(given) == 2 else [given[0]] * 2)]] * ndim
+        return [[operand_as("pad", v, x.aval.dtype) for v in (given if len(given) == 2 else [given[0]] * 2)]] * ndim
     wide = np.broadcast_to(np.asarray(given), (ndim, 2))
     return [[Literal(v.item(), x.aval.dtype) for v in pair] for pair in wide]
 

@@ -14,10 +14,9 @@ from funcgrad.numpy.grids import vander
 from funcgrad.numpy.linalg import lstsq
 from funcgrad.numpy.products import matmul
 from funcgrad.numpy.promotion import (
-    array_of,
+    array_as,
     as_int,
     broadcast_args,
-    cast,
     default_float,
     dense,
     expand_to,
@@ -193,7 +192,7 @@ def polyfit(
     limit = v.aval.size * float(np.finfo(v.aval.dtype).eps) if rcond is None else rcond
     a = vander(v, n)
     if w is not None:
-        weights = cast(array_of("polyfit", w), v.aval.dtype)
+        weights = array_as("polyfit", w, v.aval.dtype)
         a = pointwise.mul(a, layout.broadcast(weights, a.aval.shape, (0,)))
         t = pointwise.mul(t, layout.broadcast(weights, t.aval.shape, (0,)))
     scale = apply("sqrt", layout.reduce_sum(pointwise.square(a), (0,)))
@@ -251,7 +250,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
             continue
         edge = layout.reshape(layout.slice_along(at, 0, end, end + 1), ())
         value = layout.reshape(layout.slice_along(ys, 0, end, end + 1), ()) if side is None else side
-        value = cast(array_of("interp", value), out.aval.dtype)
+        value = array_as("interp", value, out.aval.dtype)
         out = pointwise.select(*broadcast_args("interp", logic.compare(beyond, v, edge), value, out))
     return out
 

@@ -15,7 +15,15 @@ from funcgrad.ir import Literal
 from funcgrad.numpy.choices import select_where
 from funcgrad.numpy.indexing import checked_index
 from funcgrad.numpy.logical import as_bool
-from funcgrad.numpy.promotion import array_of, as_int, broadcast_args, cast, is_bool, operand, shape_tuple
+from funcgrad.numpy.promotion import (
+    array_as,
+    array_of,
+    as_int,
+    broadcast_args,
+    is_bool,
+    operand_as,
+    shape_tuple,
+)
 from funcgrad.numpy.rearrange import known
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise
@@ -71,7 +79,7 @@ def nonzero(a: Any, *, size: int | None = None, fill_value: Any = None) -> tuple
     none = logic.compare("lt", flat, 0)
     return tuple(
         [
-            select_where("nonzero", none, cast(operand("nonzero", f), dtypes.int32), i)
+            select_where("nonzero", none, operand_as("nonzero", f, dtypes.int32), i)
             for f, i in zip(fills, found, strict=True)
         ]
     )
@@ -109,7 +117,7 @@ def unravel_index(indices: Any, shape: Any) -> tuple[Any, ...]:
     """
     dims = shape_tuple("unravel_index", shape)
     total = math.prod(dims)
-    at = cast(array_of("unravel_index", indices), dtypes.int32)
+    at = array_as("unravel_index", indices, dtypes.int32)
     at = pointwise.select(logic.compare("lt", at, 0), pointwise.add(at, total), at)
     at = pointwise.maximum(pointwise.minimum(at, max(total - 1, 0)), 0)
     out = []
@@ -127,7 +135,7 @@ def ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: s
     Array([1, 5], dtype=int32)
     """
     shape = shape_tuple("ravel_multi_index", dims)
-    parts = [cast(array_of("ravel_multi_index", i), dtypes.int32) for i in multi_index]
+    parts = [array_as("ravel_multi_index", i, dtypes.int32) for i in multi_index]
     if len(parts) != len(shape):
         raise ShapeError(message("ravel_multi_index", f"{len(shape)} index arrays are required", str(len(parts))))
     if order == "F":

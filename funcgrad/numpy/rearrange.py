@@ -14,7 +14,7 @@ from funcgrad.ir import Literal
 from funcgrad.numpy.indexing import getitem
 from funcgrad.numpy.joining import concatenate
 from funcgrad.numpy.manipulation import broadcast_to
-from funcgrad.numpy.promotion import array_of, as_int, axis_index, cast, dense, promote_args, shape_tuple
+from funcgrad.numpy.promotion import array_as, array_of, as_int, axis_index, cast, dense, promote_args, shape_tuple
 from funcgrad.numpy.updates import update
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise
@@ -60,7 +60,7 @@ def repeat(a: Any, repeats: Any, axis: int | None = None, *, total_repeat_length
 
 def _repeat_to(x: Any, repeats: Any, d: int, total: int) -> Any:
     n = x.aval.shape[d]
-    counts = broadcast_to(cast(array_of("repeat", repeats), dtypes.int32), (n,))
+    counts = broadcast_to(array_as("repeat", repeats, dtypes.int32), (n,))
     ends = apply("cumsum", counts, axis=0, reverse=False)
     # The source of each result is the number of runs that end at or before it.
     full = (total, n)
@@ -145,7 +145,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     Array([1, 2, 3], dtype=int32)
     """
     x = array_of("insert", arr)
-    v = cast(array_of("insert", values), x.aval.dtype)
+    v = array_as("insert", values, x.aval.dtype)
     if axis is None:
         x, axis = layout.reshape(x, (x.aval.size,)), 0
     d = axis_index("insert", axis, x.aval.ndim)

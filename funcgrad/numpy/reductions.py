@@ -27,7 +27,7 @@ from funcgrad.numpy.promotion import (
     floating_arrays,
     is_bool,
     kept_shape,
-    operand,
+    operand_as,
     result_dtype,
 )
 from funcgrad.primitive import apply
@@ -98,7 +98,7 @@ def sum(
     no_out("sum", out)
     x = _masked("sum", _summand("sum", a, dtype), where, 0)
     total = reduce("reduce_sum", x, axis_tuple("sum", axis, x.aval.ndim), keepdims)
-    return total if initial is None else pointwise.add(total, cast(operand("sum", initial), total.aval.dtype))
+    return total if initial is None else pointwise.add(total, operand_as("sum", initial, total.aval.dtype))
 
 
 def prod(
@@ -118,7 +118,7 @@ def prod(
     no_out("prod", out)
     x = _masked("prod", _summand("prod", a, dtype), where, 1)
     total = reduce("reduce_prod", x, axis_tuple("prod", axis, x.aval.ndim), keepdims)
-    return total if initial is None else pointwise.mul(total, cast(operand("prod", initial), total.aval.dtype))
+    return total if initial is None else pointwise.mul(total, operand_as("prod", initial, total.aval.dtype))
 
 
 # -- extrema -----------------------------------------------------------------------------------------------------
@@ -142,14 +142,14 @@ def _extremum(name: str, a: Any, axis: Any, keepdims: bool, initial: Any, where:
     x = _masked(name, x, where, neutral)
     if initial is not None and 0 in [x.aval.shape[d] for d in axes]:
         shape = kept_shape(x.aval.shape, axes) if keepdims else [n for d, n in enumerate(x.aval.shape) if d not in axes]
-        return dense(layout.broadcast(cast(operand(name, initial), x.aval.dtype), shape, ()))
+        return dense(layout.broadcast(operand_as(name, initial, x.aval.dtype), shape, ()))
     if is_bool(x):
         out = reduce("reduce_any" if largest else "reduce_all", x, axes, keepdims)
     else:
         out = reduce("reduce_max" if largest else "reduce_min", x, axes, keepdims)
     if initial is None:
         return out
-    start = cast(operand(name, initial), out.aval.dtype)
+    start = operand_as(name, initial, out.aval.dtype)
     if is_bool(out):
         return (logic.logical_or if largest else logic.logical_and)(out, start)
     return (pointwise.maximum if largest else pointwise.minimum)(out, start)
@@ -335,7 +335,7 @@ def var(
         m = average_over(x, axes, n) if w is None else pointwise.div(reduce("reduce_sum", x, axes, False), n)
         d = pointwise.sub(x, spread(m, x.aval.shape, axes))
     else:
-        d = pointwise.sub(*broadcast_args("var", x, cast(operand("var", mean), x.aval.dtype)))
+        d = pointwise.sub(*broadcast_args("var", x, operand_as("var", mean, x.aval.dtype)))
     d = d if w is None else pointwise.select(w, d, 0.0)
     squares = apply("square", d)
     if w is None:

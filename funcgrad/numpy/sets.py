@@ -18,10 +18,9 @@ from funcgrad.numpy.promotion import (
     as_int,
     axis_index,
     broadcast_shapes,
-    cast,
     dense,
     is_floating,
-    operand,
+    operand_as,
     promote_args,
 )
 from funcgrad.numpy.rearrange import known
@@ -173,7 +172,7 @@ def _unique_sized(x: Any, axis: int | None, equal_nan: bool, size: int, fill: An
     at = pointwise.maximum(places, 0)
     values = index.take(row, at, 0)
     if fill is not None:
-        values = select_where("unique", none, cast(operand("unique", fill), x.aval.dtype), values)
+        values = select_where("unique", none, operand_as("unique", fill, x.aval.dtype), values)
     first = index.take(order, at, 0)
     rank = pointwise.sub(apply("cumsum", pointwise.convert(new, dtypes.int32), axis=0, reverse=False), 1)
     inverse = index.scatter("set", layout.broadcast(Literal(0, dtypes.int32), (n,), ()), order, rank)
@@ -279,7 +278,7 @@ def _kept(x: Any, mask: Any, as_is: bool, size: int | None, fill: Any) -> Any:
     new = logic.compare("ne", layout.slice_along(row, 0, 1, n), layout.slice_along(row, 0, 0, n - 1))
     places = first_places(logic.logical_and(layout.pad(new, True, (1,), (0,), (0,)), shown), size)
     values = index.take(row, pointwise.maximum(places, 0), 0)
-    filler = cast(operand("set operation", 0 if fill is None else fill), x.aval.dtype)
+    filler = operand_as("set operation", 0 if fill is None else fill, x.aval.dtype)
     return select_where("set operation", logic.compare("lt", places, 0), filler, values)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
-from funcgrad.numpy.promotion import array_of, axis_index, cast, dense, is_floating, operand, promote_args
+from funcgrad.numpy.promotion import array_of, axis_index, dense, is_floating, operand_as, promote_args
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise
 
@@ -116,7 +116,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, meth
     if row.aval.ndim != 1:
         raise ShapeError(message("searchsorted", "a must be a vector", str(row.aval)))
     if sorter is not None:
-        row = index.take(row, cast(operand("searchsorted", sorter), dtypes.int32), 0)
+        row = index.take(row, operand_as("searchsorted", sorter, dtypes.int32), 0)
     if method == "compare_all" or row.aval.size <= 32:
         return _count_below(row, x, side)
     return _bisect(row, x, side)

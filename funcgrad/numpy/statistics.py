@@ -9,7 +9,7 @@ from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.products import matmul
-from funcgrad.numpy.promotion import array_of, axis_tuple, cast, floating_arrays, kept_shape
+from funcgrad.numpy.promotion import array_as, axis_tuple, cast, floating_arrays, kept_shape
 from funcgrad.numpy.reductions import no_out, spread
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, linalg, logic, pointwise
@@ -38,7 +38,7 @@ def _quantile(name: str, a: Any, q: Any, axis: Any, method: str, keepdims: bool,
     if not n:
         raise ShapeError(message(name, "there must be an element", f"{x.aval} along {axes}"))
     ordered = apply("sort", rows, axis=d)
-    wanted = cast(array_of(name, q), x.aval.dtype)
+    wanted = array_as(name, q, x.aval.dtype)
     if wanted.aval.ndim > 1:
         raise ShapeError(message(name, "q must be a number or a vector", str(wanted.aval)))
     flat = layout.reshape(wanted, (wanted.aval.size,))
@@ -195,7 +195,7 @@ def cov(
     x = layout.concatenate(parts, 0)
     n = x.aval.shape[1]
     less = ddof if ddof is not None else 0 if bias else 1
-    f, a = [None if w is None else cast(array_of("cov", w), x.aval.dtype) for w in (fweights, aweights)]
+    f, a = [None if w is None else array_as("cov", w, x.aval.dtype) for w in (fweights, aweights)]
     w = f if a is None else a if f is None else pointwise.mul(f, a)
     if w is None:
         d = pointwise.sub(x, spread(pointwise.mul(layout.reduce_sum(x, (1,)), 1.0 / max(n, 1)), x.aval.shape, (1,)))

@@ -17,7 +17,7 @@ from funcgrad.ir import Literal
 from funcgrad.numpy import arithmetic
 from funcgrad.numpy.indexing import Plan, flat_index, getitem, parse
 from funcgrad.numpy.manipulation import broadcast_to
-from funcgrad.numpy.promotion import array_of, cast, is_bool, operand
+from funcgrad.numpy.promotion import array_of, cast, is_bool, operand_as
 from funcgrad.prims import dynamic, index, layout, logic, pointwise
 from funcgrad.trace import Value
 
@@ -125,7 +125,7 @@ class AtIndex:
 # -- the update --------------------------------------------------------------------------------------------------
 def update(op: str, x: Any, idx: Any, values: Any, mode: Any = None) -> Any:
     """Return x with the elements at ``idx`` set to or combined with values, which broadcast to ``x[idx]``."""
-    v = cast(operand("at", values), x.aval.dtype)
+    v = operand_as("at", values, x.aval.dtype)
     if is_bool(x) and op != "set":
         raise TypeError(message(f"at[].{op}", "numbers are required", str(x.aval), "use set with & or |"))
     if _is_lone_mask(idx) and v.aval.ndim <= x.aval.ndim - idx.ndim:
