@@ -1,4 +1,55 @@
-"""Neural networks: functions, and modules that are frozen dataclasses and pytrees."""
+"""Neural networks: functions with ``jax.nn``'s names, and modules that are frozen dataclasses and pytrees."""
 
+from funcgrad.nn import initializers
+from funcgrad.nn.attention import MultiHeadAttention, dot_product_attention, rope
 from funcgrad.nn.functions import *  # noqa: F403
-from funcgrad.nn.functions import __all__ as __all__
+from funcgrad.nn.functions import __all__ as _functions
+from funcgrad.nn.layers import (
+    BatchNorm,
+    BatchNormState,
+    Conv1d,
+    Conv2d,
+    Dropout,
+    Embedding,
+    GroupNorm,
+    LayerNorm,
+    Linear,
+    RMSNorm,
+    Sequential,
+)
+from funcgrad.nn.module import combine, count_parameters, is_array, is_inexact_array, module, partition, replace_at, static, summary
+from funcgrad.nn.pooling import avg_pool, max_pool, min_pool
+from funcgrad.nn.recurrent import GRUCell, LSTMCell
+
+__all__ = [
+    *_functions,
+    "BatchNorm",
+    "BatchNormState",
+    "Conv1d",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "GRUCell",
+    "GroupNorm",
+    "LSTMCell",
+    "LayerNorm",
+    "Linear",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "Sequential",
+    "avg_pool",
+    "combine",
+    "count_parameters",
+    "dot_product_attention",
+    "initializers",
+    "is_array",
+    "is_inexact_array",
+    "max_pool",
+    "min_pool",
+    "module",
+    "partition",
+    "replace_at",
+    "rope",
+    "static",
+    "summary",
+]

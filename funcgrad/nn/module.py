@@ -1,0 +1,157 @@
+"""Modules are frozen dataclasses and pytrees; this is what works on any of them: summary, filters, surgery by path."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes, tree
+from funcgrad.array import SCALARS
+from funcgrad.errors import TreeError, message
+from funcgrad.trace import Value
+
+__all__ = ["combine", "count_parameters", "is_array", "is_inexact_array", "module", "partition", "replace_at", "static", "summary"]
+
+
+def static(**kwargs: Any) -> Any:
+    """Declare a dataclass field that is part of the structure, not a leaf."""
+    return dataclasses.field(metadata={"static": True}, **kwargs)
+
+
+def module(cls: type) -> Any:
+    """Class decorator: a frozen dataclass that is a pytree and prints its leaves as types.
+
+    The class may define ``__init__``, which sets fields through ``object.__setattr__`` (see :func:`fill`).
+    """
+    made = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
+    made.__repr__ = _repr  # type: ignore[method-assign]
+    tree.register_dataclass(made)
+    return made
+
+
+def fill(self: Any, **fields: Any) -> None:
+    """Set the fields of a frozen dataclass inside its ``__init__``."""
+    for name, value in fields.items():
+        object.__setattr__(self, name, value)
+
+
+def _repr(self: Any) -> str:
+    parts = []
+    for f in dataclasses.fields(self):
+        v = getattr(self, f.name)
+        parts.append(f"{f.name}={v.aval if isinstance(v, Value) else v!r}")
+    return f"{type(self).__name__}({', '.join(parts)})"
+
+
+# -- filters -----------------------------------------------------------------------------------------------------
+def is_array(x: Any) -> bool:
+    """Return whether a leaf is an array (funcgrad's, traced, or numpy's)."""
+    return isinstance(x, (Value, np.ndarray))
+
+
+def is_inexact_array(x: Any) -> bool:
+    """Return whether a leaf is a float array, that is, one that has a gradient."""
+    return is_array(x) and (x.dtype in dtypes.FLOATS or x.dtype.kind == "f")
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "-"
+
+
+ABSENT = _Absent()
+tree.register_pytree_node(_Absent, lambda x: ((), None), lambda meta, children: ABSENT)
+
+
+def partition(pytree: Any, keep: Callable[[Any], bool] | Any = is_inexact_array) -> tuple[Any, Any]:
+    """Return two trees of the same structure: the leaves that ``keep`` says, and the others, each absent from the other tree.
+
+    ``keep`` is a function of a leaf, or a tree of bools.  :func:`combine` puts them together again.
+
+    >>> params, rest = partition({"w": np.ones(2, np.float32), "name": "layer"})
+    >>> rest
+    {'name': 'layer', 'w': -}
+    """
+    leaves, treedef = tree.flatten(pytree)
+    flags = [bool(keep(x)) for x in leaves] if callable(keep) else treedef.flatten_up_to(keep, "partition")
+    first = [x if f else ABSENT for x, f in zip(leaves, flags, strict=True)]
+    second = [ABSENT if f else x for x, f in zip(leaves, flags, strict=True)]
+    return tree.unflatten(treedef, first), tree.unflatten(treedef, second)
+
+
+def _is_absent(x: Any) -> bool:
+    return x is ABSENT
+
+
+def combine(*trees: Any) -> Any:
+    """Return the tree whose leaves are each the first one that is present among the trees.
+
+    >>> combine(*partition({"a": 1.0, "b": "x"}, lambda x: isinstance(x, float)))
+    {'a': 1.0, 'b': 'x'}
+    """
+
+    def first(*xs: Any) -> Any:
+        return next((x for x in xs if x is not ABSENT), ABSENT)
+
+    return tree.map(first, *trees, is_leaf=_is_absent)
+
+
+# -- surgery -----------------------------------------------------------------------------------------------------
+def replace_at(pytree: Any, path: str, value: Any) -> Any:
+    """Return the tree with the leaf or leaves under ``path`` (as :func:`funcgrad.tree.keystr` writes it) replaced.
+
+    ``value`` is an array for one leaf, or a function of the old leaf.
+
+    >>> replace_at({"w": [1.0, 2.0]}, "['w'][1]", 5.0)
+    {'w': [1.0, 5.0]}
+    """
+    found = False
+
+    def new(p: tree.Path, leaf: Any) -> Any:
+        nonlocal found
+        name = tree.keystr(p)
+        if name == path or (name.startswith(path) and name[len(path)] in ".["):
+            found = True
+            return value(leaf) if callable(value) else value
+        return leaf
+
+    out = tree.map_with_path(new, pytree)
+    if not found:
+        known = ", ".join(tree.keystr(p) for p, _ in tree.leaves_with_path(pytree)[:8])
+        raise TreeError(message("replace_at", "the path must exist", repr(path), f"paths are {known} ..."))
+    return out
+
+
+def count_parameters(pytree: Any) -> int:
+    """Return the number of elements in all float arrays of a tree.
+
+    >>> count_parameters({"w": np.ones((2, 3), np.float32)})
+    6
+    """
+    return sum(int(np.prod(x.shape)) for x in tree.leaves(pytree) if is_inexact_array(x))
+
+
+def summary(pytree: Any) -> str:
+    """Return a table of the leaves by path: shape, dtype, elements, bytes, with totals.
+
+    >>> print(summary({"b": np.ones(3, np.float32)}).splitlines()[1])
+    ['b']  float32[3]         3      12
+    """
+    rows: list[Sequence[str]] = [("leaf", "type", "elements", "bytes")]
+    elements = size = 0
+    for path, x in tree.leaves_with_path(pytree):
+        if not is_array(x) and not isinstance(x, SCALARS):
+            rows.append((tree.keystr(path), repr(x), "", ""))
+            continue
+        n, width = int(np.prod(np.shape(x))), getattr(x, "dtype", np.dtype(np.float32)).itemsize
+        dtype = getattr(x, "dtype", type(x).__name__)
+        elements, size = elements + n, size + n * width
+        rows.append((tree.keystr(path), f"{dtype}{list(np.shape(x))}", f"{n:,}", f"{n * width:,}"))
+    rows.append(("total", "", f"{elements:,}", f"{size:,}"))
+    widths = [max(len(r[i]) for r in rows) for i in range(4)]
+    return "\n".join(
+        f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}".rstrip() for a, b, c, d in rows
+    )
