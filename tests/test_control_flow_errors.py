@@ -26,7 +26,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str
         lambda: lax.scan(lambda c, x: ({"a": [c["a"][0], c["a"][1] * 1.5]}, x), {"a": [X3, np.int32(1)]}, X3),
         DTypeError,
         TypeError,
-        r"scan of <lambda>: .*same types.*f32\[\] for i32\[\] at carry\['a'\]\[1\]",
+        r"scan of <lambda>: .*same types.*f\d\d\[\] for i32\[\] at carry\['a'\]\[1\]",
     ),
     "carry shape": (
         lambda: lax.scan(lambda c, x: (c.sum(), x), X3, X3),

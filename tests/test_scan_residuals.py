@@ -186,7 +186,7 @@ def test_results_that_nobody_reads_are_not_made() -> None:
 
 @pytest.mark.ggml
 def test_memory_as_the_planner_sees_it() -> None:
-    """By default one row per saved value and step; with checkpoint the carry alone; the graphs do not grow with the steps."""
+    """By default one row per saved value and step; with a checkpointed body the carry alone."""
     rows, width = 16, 32
 
     def loss(remat: bool) -> Any:

@@ -211,7 +211,8 @@ def _check_branches(flats: Sequence[FlatFunction], traces: Sequence[Traced], wha
     for flat, traced in zip(flats[1:], traces[1:], strict=True):
         if flat.out_tree != first.out_tree:
             got = f"{flat.out_tree} from {name_of(flat.fun)} and {first.out_tree} from {name_of(first.fun)}"
-            raise TreeError(message(what, "all branches must return the same structure", got, "compare with fg.tree.structure"))
+            way_out = "compare with fg.tree.structure"
+            raise TreeError(message(what, "all branches must return the same structure", got, way_out))
         if traced.graph.out_avals != types:
             paths = [tree.keystr(p) for p, _ in tree.leaves_with_path(tree.unflatten(first.out_tree, [0] * len(types)))]
             pairs = zip(paths, traced.graph.out_avals, types, strict=True)

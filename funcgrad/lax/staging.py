@@ -43,7 +43,8 @@ def check_structure(got: Any, got_def: tree.TreeDef, want: tree.TreeDef, what: s
     if got_def == want:
         return
     want.flatten_up_to(got, what)  # names the first difference by its path, unless it lies below a leaf
-    raise TreeError(message(what, "the structure must not change", f"{got_def} for {want}", "compare with fg.tree.structure"))
+    way_out = "compare with fg.tree.structure"
+    raise TreeError(message(what, "the structure must not change", f"{got_def} for {want}", way_out))
 
 
 class Step:
