@@ -2,20 +2,34 @@
 
 jit of the whole training step with params and optimizer state donated; device-resident batches.
 """
+
 import sys
 import time
 from functools import partial
 
 import numpy as np
+import workloads as wl
+from harness import (
+    MEASURE_MEMORY,
+    Times,
+    Watch,
+    emit,
+    gflops,
+    memory_and_time_children,
+    ms,
+    peak_rss_mib,
+    reset_peak_rss,
+    rss_mib,
+    skip,
+    times,
+    us,
+    wait_quiet,
+    wanted,
+)
 
 import funcgrad as jax
 import funcgrad.numpy as jnp
 import funcgrad.optim as optax
-
-import workloads as wl
-from harness import (MEASURE_MEMORY, Times, Watch, emit, gflops, memory_and_time_children, ms,
-                     peak_rss_mib, reset_peak_rss, rss_mib, skip, times, us,
-                     wait_quiet, wanted)
 
 PEER = "funcgrad"
 dev = partial(jax.tree.map, jnp.asarray)
@@ -28,6 +42,7 @@ def ce(logits, y):
 
 def train(name, loss, params, x, y, tx, n, warmup=5, budget=20, unit=ms, unit_name="ms"):
     """loss0, loss10, then the step time; returns (step, params, state, xs, ys)."""
+
     @partial(jax.jit, donate_argnums=(0, 1))
     def step(p, s, x, y):
         l, g = jax.value_and_grad(loss)(p, x, y)
@@ -49,6 +64,7 @@ def train(name, loss, params, x, y, tx, n, warmup=5, budget=20, unit=ms, unit_na
         st[0], st[1], l = step(st[0], st[1], xs[k], ys[k])
         st[2] += 1
         jax.block_until_ready((l, st[0]))
+
     ts = times(one, n, warmup, budget)
     emit(PEER, name, f"step_{unit_name}", unit(ts))
     return step, st, xs, ys, ts
@@ -92,7 +108,7 @@ def block(x, p):
 
 def gpt_loss(p, x, y, scan=False):
     h = p["wte"][x] + p["wpe"][: x.shape[1]]
-    if scan:                                    # blocks is one stacked dict
+    if scan:  # blocks is one stacked dict
         h, _ = jax.lax.scan(lambda h, q: (block(h, q), None), h, p["blocks"])
     else:
         for q in p["blocks"]:
@@ -102,16 +118,19 @@ def gpt_loss(p, x, y, scan=False):
 
 def gpt_tx():
     c = wl.W3
-    return optax.chain(optax.clip_by_global_norm(c["clip"]),
-                       optax.adamw(c["lr"], c["b1"], c["b2"], c["eps"], weight_decay=c["wd"]))
+    return optax.chain(
+        optax.clip_by_global_norm(c["clip"]), optax.adamw(c["lr"], c["b1"], c["b2"], c["eps"], weight_decay=c["wd"])
+    )
 
 
 def cnn_loss(p, x, y):
-    conv = partial(jax.lax.conv_general_dilated, window_strides=(1, 1), padding="SAME",
-                   dimension_numbers=("NHWC", "HWIO", "NHWC"))
+    conv = partial(
+        jax.lax.conv_general_dilated, window_strides=(1, 1), padding="SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
 
     def pool(x):
         return jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+
     x = pool(jax.nn.relu(conv(x, p["k1"]) + p["b1"]))
     x = pool(jax.nn.relu(conv(x, p["k2"]) + p["b2"]))
     x = jax.nn.relu(x.reshape(x.shape[0], -1) @ p["w3"] + p["b3"])
@@ -119,7 +138,7 @@ def cnn_loss(p, x, y):
 
 
 def lstm_loss(p, x, y):
-    gx = x @ p["wx"] + p["b"]                   # the input products of all steps at once
+    gx = x @ p["wx"] + p["b"]  # the input products of all steps at once
     z = jnp.zeros((x.shape[1], wl.W9["hidden"]), x.dtype)
 
     def cell(hc, g):
@@ -127,6 +146,7 @@ def lstm_loss(p, x, y):
         i, f, g, o = jnp.split(g + h @ p["wh"], 4, -1)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         return (jax.nn.sigmoid(o) * jnp.tanh(c), c), None
+
     (h, _), _ = jax.lax.scan(cell, (z, z), gx)
     return ce(h @ p["wo"] + p["bo"], y)
 
@@ -137,27 +157,31 @@ def run_w1():
     name = wl.W1["name"]
     step, st, xs, ys, _ = train(name, mlp_loss, params, x, y, adam(), 2000, 50, 5, us, "us")
 
-    def np_in():                                # numpy batch in, Python float out
+    def np_in():  # numpy batch in, Python float out
         k = st[2] % wl.NBATCH
         st[0], st[1], l = step(st[0], st[1], x[k], y[k])
         st[2] += 1
         return float(l)
+
     emit(PEER, name, "step_numpy_in_float_out_us", us(times(np_in, 1000, 20, 5)))
     tx = adam()
     X, Y = jnp.asarray(x), jnp.asarray(y)
 
     @partial(jax.jit, donate_argnums=(0, 1))
-    def many(p, s):                             # 160 steps inside one program
+    def many(p, s):  # 160 steps inside one program
         def body(c, k):
             l, g = jax.value_and_grad(mlp_loss)(c[0], X[k], Y[k])
             u, s = tx.update(g, c[1], c[0])
             return (optax.apply_updates(c[0], u), s), l
+
         return jax.lax.scan(body, (p, s), jnp.arange(160) % wl.NBATCH)
+
     c = [(st[0], st[1])]
 
     def block_of_steps():
         c[0], l = many(*c[0])
         l.block_until_ready()
+
     emit(PEER, name, "step_in_scan_us", us(times(block_of_steps, 20, 2, 5), 160))
 
 
@@ -182,8 +206,7 @@ def run_w4():
 
 
 def run_w5():
-    fs = {"NN": jax.jit(lambda a, b: a @ b), "NT": jax.jit(lambda a, b: a @ b.T),
-          "TN": jax.jit(lambda a, b: a.T @ b)}
+    fs = {"NN": jax.jit(lambda a, b: a @ b), "NT": jax.jit(lambda a, b: a @ b.T), "TN": jax.jit(lambda a, b: a.T @ b)}
     for case, n, lay in wl.w5_cases():
         a, b = map(jnp.asarray, wl.w5(n))
         ts = times(lambda: fs[lay](a, b).block_until_ready(), 100, 3, 1.5, 8)
@@ -227,6 +250,7 @@ def run_w7():
                     l, g = jax.value_and_grad(lambda p: gpt_loss(p, x, y, scan))(p)
                     u, s = tx.update(g, s, p)
                     return optax.apply_updates(p, u), s, l
+
                 t0 = time.perf_counter()
                 tr = jax.jit(f, donate_argnums=(0, 1)).trace(p, s, x0, y0)
                 t1 = time.perf_counter()
@@ -256,7 +280,7 @@ def w8_child(every, scan):
         return h
 
     def loss(p, x):
-        if scan:                                # p: a segment of layers, each stacked over the segments
+        if scan:  # p: a segment of layers, each stacked over the segments
             body = lambda h, q: (seg(h, q), None)
             h, _ = jax.lax.scan(jax.checkpoint(body) if every else body, x, p)
         elif not every:
@@ -264,8 +288,9 @@ def w8_child(every, scan):
         else:
             h = x
             for i in range(0, len(p), every):
-                h = jax.checkpoint(seg)(h, p[i:i + every])
+                h = jax.checkpoint(seg)(h, p[i : i + every])
         return (h * h).mean()
+
     if scan:
         n = max(every, 1)
         params = [tuple(np.stack(a) for a in zip(*params[i::n])) for i in range(n)]
@@ -306,8 +331,9 @@ def run_w10():
         s = jnp.einsum("bhqd,bhkd->bhqk", q, k) * np.float32(1 / np.sqrt(c["d"]))
         s = jnp.where(jnp.tril(jnp.ones((c["t"], c["t"]), bool)), s, -jnp.inf)
         return jax.nn.softmax(s) @ v
+
     f = jax.jit(attn)
-    g = jax.jit(lambda q, k, v, ct: jax.vjp(attn, q, k, v)[1](ct))       # forward and backward
+    g = jax.jit(lambda q, k, v, ct: jax.vjp(attn, q, k, v)[1](ct))  # forward and backward
     emit(PEER, c["name"], "out_abs_mean", float(jnp.abs(f(q, k, v)).mean()), 7)
     emit(PEER, c["name"], "grad_abs_mean", float(sum(jnp.abs(a).mean() for a in g(q, k, v, ct))), 7)
     ts = times(lambda: f(q, k, v).block_until_ready(), 30, 2, 3)
@@ -326,5 +352,5 @@ if __name__ == "__main__":
         if want(f"W{i}"):
             try:
                 globals()[f"run_w{i}"]()
-            except Exception as e:                      # one broken workload must not hide the rest
+            except Exception as e:  # one broken workload must not hide the rest
                 skip(PEER, f"W{i}", f"{type(e).__name__}: {e}")

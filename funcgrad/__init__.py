@@ -5,8 +5,9 @@
 Array(6., dtype=float32)
 """
 
-from funcgrad import debug, errors, flatten_util, lax, losses, nn, numpy, operators, optim, random, tree
+from funcgrad import data, debug, errors, flatten_util, lax, losses, nn, numpy, optim, random, tree
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
+from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
 from funcgrad.train_step import TrainState, TrainStep, make_train_step
@@ -39,3 +40,52 @@ from funcgrad.transforms import (
 )
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Array",
+    "block_until_ready",
+    "checkpoint",
+    "checkpoint_name",
+    "checkpoint_policies",
+    "clear_caches",
+    "custom_jvp",
+    "custom_vjp",
+    "data",
+    "debug",
+    "default_device",
+    "default_matmul_precision",
+    "device_get",
+    "device_put",
+    "devices",
+    "disable_jit",
+    "errors",
+    "eval_shape",
+    "flatten_util",
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jit",
+    "jvp",
+    "lax",
+    "linear_transpose",
+    "linearize",
+    "losses",
+    "make_graph",
+    "make_jaxpr",
+    "make_train_step",
+    "nn",
+    "numpy",
+    "optim",
+    "random",
+    "remat",
+    "RetraceWarning",
+    "ShapeDtypeStruct",
+    "TrainState",
+    "TrainStep",
+    "tree",
+    "value_and_grad",
+    "vjp",
+    "vmap",
+]

@@ -20,7 +20,8 @@ Last = Literal["drop", "keep", "pad"]
 class Batches:
     """An iterator over minibatches of arrays, epoch after epoch; see :func:`batches`.
 
-    ``state()`` gives its position as a tree of arrays, and ``restore(state)`` goes back to one: the batches that follow are the same.
+    ``state()`` gives its position as a tree of arrays, and ``restore(state)`` goes back to one: the batches that follow
+    are the same.
     """
 
     def __init__(self, arrays: Any, batch_size: int, shuffle: bool, last: Last, key: Any, epochs: int | None):
@@ -33,11 +34,18 @@ class Batches:
             got = ", ".join(str(x.shape) for x in self._leaves)
             raise ShapeError(message("batches", "all arrays must have the same first axis", got))
         self.size = sizes.pop()
-        if not 1 <= batch_size:
+        if not batch_size >= 1:
             raise ValueError(message("batches", "batch_size must be at least 1", str(batch_size)))
         if last == "drop" and batch_size > self.size:
             way_out = "use a smaller batch_size, or drop_last=False"
-            raise ValueError(message("batches", "a dropped last batch leaves nothing", f"{self.size} rows, batch_size {batch_size}", way_out))
+            raise ValueError(
+                message(
+                    "batches",
+                    "a dropped last batch leaves nothing",
+                    f"{self.size} rows, batch_size {batch_size}",
+                    way_out,
+                )
+            )
         self.batch_size, self.shuffle, self.last, self.epochs = batch_size, shuffle, last, epochs
         self._key = None if key is None else np.asarray(key)
         self.epoch, self.index = 0, 0
@@ -102,9 +110,10 @@ def batches(
 ) -> Batches:
     """Return an iterator over minibatches of a tree of arrays that share their first axis.
 
-    Arrays may be numpy's, memory-mapped ones, or funcgrad's.  ``shuffle`` needs a key (default: ``random.key(0)``); each epoch has an order of
-    its own.  A short last batch is dropped, kept (``drop_last=False``), or with ``pad_last`` filled up by repeating a row: then each item
-    is ``(batch, mask)`` with a bool mask of the rows that count, so that a jitted step is not traced again.  ``epochs=None`` never ends.
+    Arrays may be numpy's, memory-mapped ones, or funcgrad's.  ``shuffle`` needs a key (default: ``random.key(0)``);
+    each epoch has an order of its own.  A short last batch is dropped, kept (``drop_last=False``), or with ``pad_last``
+    filled up by repeating a row: then each item is ``(batch, mask)`` with a bool mask of the rows that count, so that a
+    jitted step is not traced again.  ``epochs=None`` never ends.
 
     Raises ShapeError when the first axes differ.
 

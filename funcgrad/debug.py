@@ -1,4 +1,5 @@
-"""Looking inside: printing and calling back from compiled code, finding NaNs, counting transfers, seeing what is kept."""
+"""Looking inside: printing and calling back from compiled code, finding NaNs, counting transfers, seeing what is
+kept."""
 
 from __future__ import annotations
 
@@ -43,8 +44,8 @@ _print = print
 def callback(fun: Callable[..., Any], *args: Any, ordered: bool = True, **kwargs: Any) -> None:
     """Call ``fun(*args)`` with numpy arrays in place of traced leaves, in program order, also from compiled code.
 
-    An exception in ``fun`` ends the call of the compiled function and reaches the caller.  ``ordered`` is there for JAX programs:
-    callbacks always run in order.
+    An exception in ``fun`` ends the call of the compiled function and reaches the caller.  ``ordered`` is there for JAX
+    programs: callbacks always run in order.
 
     >>> callback(lambda x: print("x is", x), asarray(2.0))
     x is 2.0
@@ -98,8 +99,8 @@ def pure_callback(fun: Callable[..., Any], result_shape_dtypes: Any, *args: Any)
 def check_finite(tree_: Any, action: str = "raise", max_abs: float | None = None) -> list[dict[str, Any]]:
     """Check every float leaf for NaN, infinity and (with ``max_abs``) magnitude; return a row per leaf.
 
-    ``action`` is what to do about a bad leaf: "raise" NonFiniteError, "warn", or only "report".  A row has path, type, nan, inf, max_abs,
-    status.
+    ``action`` is what to do about a bad leaf: "raise" NonFiniteError, "warn", or only "report".  A row has path, type,
+    nan, inf, max_abs, status.
 
     >>> check_finite({"w": asarray([1.0, 2.0])})[0]["status"]
     'ok'
@@ -124,7 +125,14 @@ def _finite_row(path: str, x: np.ndarray[Any, Any], max_abs: float | None) -> di
     status = "+".join([s for s, n in (("nan", nan), ("inf", inf)) if n])
     if not status:
         status = "large" if max_abs is not None and largest > max_abs else "ok"
-    return {"path": path or "the root", "type": f"{x.dtype}{list(x.shape)}", "nan": nan, "inf": inf, "max_abs": largest, "status": status}
+    return {
+        "path": path or "the root",
+        "type": f"{x.dtype}{list(x.shape)}",
+        "nan": nan,
+        "inf": inf,
+        "max_abs": largest,
+        "status": status,
+    }
 
 
 def format_rows(rows: Sequence[dict[str, Any]]) -> str:
@@ -157,8 +165,8 @@ class NonFinite(NamedTuple):
 def find_nonfinite(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
     """Return the first operation of ``fun(*args)`` whose result is not finite though its operands are, or None.
 
-    Runs the graph, inside jit, checkpoint and loops too, operation by operation in numpy; names the user's source line, the ranges of
-    the operands, and the arguments (by tree path) that reach it.
+    Runs the graph, inside jit, checkpoint and loops too, operation by operation in numpy; names the user's source line,
+    the ranges of the operands, and the arguments (by tree path) that reach it.
 
     >>> found = find_nonfinite(lambda x: fnp.log(x - 1.0).sum(), asarray([1.0, 2.0]))
     >>> found.operation, found.operands[0]
@@ -180,7 +188,11 @@ def find_nonfinite(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFin
 
 def _argument(path: tree.Path) -> str:
     kind, which, *rest = path
-    name = which.idx if isinstance(which, tree.SequenceKey) and isinstance(kind, tree.SequenceKey) else getattr(which, "key", which)
+    name = (
+        which.idx
+        if isinstance(which, tree.SequenceKey) and isinstance(kind, tree.SequenceKey)
+        else getattr(which, "key", which)
+    )
     return f"argument {name}{tree.keystr(tuple(rest))}"
 
 
@@ -244,7 +256,9 @@ def ledger() -> Counts:
 
 
 @contextmanager
-def expect(*, uploads: int | None = None, downloads: int | None = None, launches: int | None = None) -> Iterator[Counts]:
+def expect(
+    *, uploads: int | None = None, downloads: int | None = None, launches: int | None = None
+) -> Iterator[Counts]:
     """Raise AssertionError unless exactly so many uploads, downloads and launches happen inside; None does not matter.
 
     >>> from funcgrad import jit
@@ -276,7 +290,8 @@ class Residual(NamedTuple):
 
 
 def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Residual]:
-    """Return what a gradient of ``fun(*args)`` keeps between its halves: arguments, and values by the line that made them.
+    """Return what a gradient of ``fun(*args)`` keeps between its halves: arguments, and values by the line that made
+    them.
 
     >>> [str(r.aval) for r in saved_residuals(lambda x: fnp.sin(x).sum(), asarray([1.0, 2.0]))]
     ['f32[2]']
@@ -311,7 +326,8 @@ _nans = threading.local()
 
 @contextmanager
 def debug_nans(enable: bool = True) -> Iterator[None]:
-    """Inside, every call of a jitted function is checked, and a result that is not finite raises NonFiniteError naming its origin."""
+    """Inside, every call of a jitted function is checked, and a result that is not finite raises NonFiniteError naming
+    its origin."""
     saved = getattr(_nans, "on", False)
     _nans.on = enable
     try:

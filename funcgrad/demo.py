@@ -1,7 +1,8 @@
-"""Train a classifier of handwritten digits: ``python -m funcgrad.demo [--device cpu] [--seed 0] [--out funcgrad-demo.png]``.
+"""Train a classifier of handwritten digits: ``python -m funcgrad.demo [--device cpu] [--seed 0] [--out
+funcgrad-demo.png]``.
 
-The data are scikit-learn's 1,797 real 8x8 images.  The whole train step (forward, backward, Adam) is captured once by ``jit`` and
-runs as one graph on the device; the state stays there and is updated in place.
+The data are scikit-learn's 1,797 real 8x8 images.  The whole train step (forward, backward, Adam) is captured once by
+``jit`` and runs as one graph on the device; the state stays there and is updated in place.
 """
 
 from __future__ import annotations
@@ -131,7 +132,9 @@ def picture(result: dict[str, Any], path: str) -> None:
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     """Run the demo and print what it did."""
-    parser = argparse.ArgumentParser(prog="python -m funcgrad.demo", description="Train a classifier of handwritten digits.")
+    parser = argparse.ArgumentParser(
+        prog="python -m funcgrad.demo", description="Train a classifier of handwritten digits."
+    )
     parser.add_argument("--device", default="cpu", help="cpu, numpy or vulkan:0")
     parser.add_argument("--seed", type=int, default=0, help="of the split, the weights and the minibatches")
     parser.add_argument("--epochs", type=int, default=40)

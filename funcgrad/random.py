@@ -1,4 +1,5 @@
-"""Random numbers from explicit keys: the same key gives the same numbers on every device, under jit, vmap and checkpoint.
+"""Random numbers from explicit keys: the same key gives the same numbers on every device, under jit, vmap and
+checkpoint.
 
 A key is a uint32 array of shape (2,).  Bits are Threefry-2x32 (Salmon et al., SC 2011) of the key and the element's
 64-bit position, its two output words combined by exclusive or: equal, bit for bit, to JAX's with
@@ -90,7 +91,9 @@ def _shape(shape: Any, what: str) -> tuple[int, ...]:
     try:
         return (int(shape),) if isinstance(shape, (int, np.integer)) else tuple([int(n) for n in shape])
     except TypeError:
-        raise ShapeError(message(f"random.{what}", "a shape must be integers known when tracing", repr(shape))) from None
+        raise ShapeError(
+            message(f"random.{what}", "a shape must be integers known when tracing", repr(shape))
+        ) from None
 
 
 def _random_words(keys: Any, shape: tuple[int, ...], word: int, what: str) -> Any:
@@ -247,15 +250,17 @@ def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = int) 
     span = fnp.where(fnp.greater(high, low), span, fnp.asarray(1, dtypes.uint32))
     multiplier = fnp.remainder(fnp.asarray(2**16, dtypes.uint32), span)
     multiplier = fnp.remainder(fnp.multiply(multiplier, multiplier), span)
-    offset = fnp.remainder(fnp.add(fnp.multiply(fnp.remainder(upper, span), multiplier), fnp.remainder(lower, span)), span)
+    offset = fnp.remainder(
+        fnp.add(fnp.multiply(fnp.remainder(upper, span), multiplier), fnp.remainder(lower, span)), span
+    )
     return fnp.add(low, fnp.astype(offset, d))
 
 
 def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """Return a random permutation of ``range(x)``, or of the slices of an array along ``axis``.
 
-    Sorts by random bits, in as many rounds as make equal bits unlikely, as JAX does.  ``independent`` shuffles each vector along
-    ``axis`` on its own.
+    Sorts by random bits, in as many rounds as make equal bits unlikely, as JAX does.  ``independent`` shuffles each
+    vector along ``axis`` on its own.
 
     >>> sorted(permutation(PRNGKey(0), 5).tolist())
     [0, 1, 2, 3, 4]
@@ -293,7 +298,9 @@ def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = N
     n = int(a) if source is None else source.aval.shape[axis]
     count = math.prod(full)
     if n == 0 or (not replace and count > n):
-        raise ValueError(message("random.choice", f"at most {n} distinct draws are possible", f"shape {full}", "use replace=True"))
+        raise ValueError(
+            message("random.choice", f"at most {n} distinct draws are possible", f"shape {full}", "use replace=True")
+        )
     index = _choose(key, n, count, replace, p)
     if source is None:
         return layout.reshape(index, full)

@@ -1,7 +1,7 @@
 """make_train_step: forward, backward, clipping, update and checks as one captured step that loses nothing.
 
-The step's state is an explicit tree on the device, updated in place.  Whether the loss and every gradient are finite is found on the
-device before the update is committed: a refused step leaves the state bit for bit as it was.
+The step's state is an explicit tree on the device, updated in place.  Whether the loss and every gradient are finite is
+found on the device before the update is committed: a refused step leaves the state bit for bit as it was.
 """
 
 from __future__ import annotations
@@ -26,8 +26,10 @@ __all__ = ["TrainState", "TrainStep", "make_train_step"]
 class TrainState:
     """All that a train step carries from one call to the next.
 
-    ``step`` counts updates that were made, ``skipped`` those that were refused, ``micro`` the batches since the last update.
-    ``max_grad_norm`` is a float32 scalar leaf (None without clipping): change it with :meth:`with_max_grad_norm`, without a retrace.
+    ``step`` counts updates that were made, ``skipped`` those that were refused, ``micro`` the batches since the last
+    update.
+    ``max_grad_norm`` is a float32 scalar leaf (None without clipping): change it with :meth:`with_max_grad_norm`,
+    without a retrace.
     """
 
     params: Any
@@ -62,7 +64,8 @@ def _checked_limit(limit: Any) -> float:
 
 
 def norm_of(grads: Any) -> tuple[Any, Any]:
-    """Return the norm over all leaves, in float32 without overflow or underflow, and the largest magnitude of each leaf.
+    """Return the norm over all leaves, in float32 without overflow or underflow, and the largest magnitude of each
+    leaf.
 
     Each leaf is divided by the largest magnitude of all before it is squared.
     """
@@ -87,16 +90,17 @@ def make_train_step(
     """Return ``init`` and ``step`` for a loss and an optimizer; the whole step is captured once by ``jit``.
 
     ``loss_fn(params, batch)`` returns the mean loss of a batch, any tree; with a key given to ``init`` it is called
-    ``loss_fn(params, batch, key)`` with a new key each step; with a model state (batch statistics, say) given to ``init`` it is called
-    ``loss_fn(params, model_state, batch[, key])`` and returns ``(loss, new_model_state)``.  With ``has_aux`` it returns a further tree,
-    last, which appears as ``metrics["aux"]``.
+    ``loss_fn(params, batch, key)`` with a new key each step; with a model state (batch statistics, say) given to
+    ``init`` it is called ``loss_fn(params, model_state, batch[, key])`` and returns ``(loss, new_model_state)``.  With
+    ``has_aux`` it returns a further tree, last, which appears as ``metrics["aux"]``.
 
     ``metrics`` has ``loss`` and ``grad_norm`` (before clipping) of the parameters before the update.  Gradients are
-    multiplied by ``min(1, max_grad_norm / (norm + 1e-6))``.  ``accumulate=k`` averages the gradients of k batches for each update; the
-    optimizer's count advances on updates only, and ``metrics["updated"]`` says whether there was one.
+    multiplied by ``min(1, max_grad_norm / (norm + 1e-6))``.  ``accumulate=k`` averages the gradients of k batches for
+    each update; the optimizer's count advances on updates only, and ``metrics["updated"]`` says whether there was one.
 
-    A loss or gradient that is not finite is found before the update: ``on_nonfinite="raise"`` raises NonFiniteError naming the leaves and
-    leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in ``metrics["skipped"]``.
+    A loss or gradient that is not finite is found before the update: ``on_nonfinite="raise"`` raises NonFiniteError
+    naming the leaves and leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in
+    ``metrics["skipped"]``.
 
     >>> from funcgrad import optim
     >>> ts = make_train_step(lambda w, batch: ((w * batch["x"] - batch["y"]) ** 2).mean(), optim.sgd(0.1))
@@ -147,7 +151,9 @@ def _refusal(state: TrainState, metrics: dict[str, Any], peaks: Any) -> NonFinit
         if not math.isfinite(peak):
             bad.append(f"gradient of params{tree.keystr(path)}")
     got = "; ".join(bad[:8]) + (f"; and {len(bad) - 8} more" if len(bad) > 8 else "")
-    way_out = "the state is as it was before this batch; skip the batch, lower the learning rate, or use on_nonfinite='skip'"
+    way_out = (
+        "the state is as it was before this batch; skip the batch, lower the learning rate, or use on_nonfinite='skip'"
+    )
     return NonFiniteError(message(f"train step {int(state.step)}", "loss and gradients must be finite", got, way_out))
 
 
@@ -168,14 +174,18 @@ class _Step:
         loss, *more = out if isinstance(out, tuple) else (out,)
         if len(more) != (model_state is not None) + self.has_aux:
             expected = "loss" + (", model state" if model_state is not None else "") + (", aux" if self.has_aux else "")
-            raise TypeError(message("make_train_step", f"the loss function must return ({expected})", f"{1 + len(more)} values"))
+            raise TypeError(
+                message("make_train_step", f"the loss function must return ({expected})", f"{1 + len(more)} values")
+            )
         new_state = more.pop(0) if model_state is not None else None
         return loss, (new_state, more[0] if self.has_aux else None)
 
     def __call__(self, state: TrainState, batch: Any) -> Any:
         """One step: the new state, the metrics, the largest magnitude of each gradient leaf."""
         key, sub = (None, None) if state.key is None else tuple(random.split(state.key))
-        (loss, (model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(state.params, state.model_state, batch, sub)
+        (loss, (model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(
+            state.params, state.model_state, batch, sub
+        )
         norm, peaks = norm_of(grads)
         finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(peaks))
         new, updated = self.update(replace(state, key=key, model_state=model_state), grads, norm)

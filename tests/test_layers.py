@@ -1,4 +1,5 @@
-"""The layout: modules import only from lower layers, no imports inside functions, small files, no global mutable state by accident."""
+"""The layout: modules import only from lower layers, no imports inside functions, small files, no global mutable state
+by accident."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ LAYERS = [
     ["testing", "test_util", "demo"],
 ]
 RANK = {name: i for i, row in enumerate(LAYERS) for name in row}
-FILES = sorted(p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).as_posix() not in ("__init__.py", "__main__.py"))
+FILES = sorted(
+    p for p in PACKAGE.rglob("*.py") if p.relative_to(PACKAGE).as_posix() not in ("__init__.py", "__main__.py")
+)
 
 
 MODULES = {p.relative_to(PACKAGE).parts[0].removesuffix(".py") for p in FILES}

@@ -93,7 +93,8 @@ class Call(Primitive):
         return type(self)(graph, self.label)
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., Any]]:
-        """The call that also gives residuals, and the backward half: a function of cotangents, its results and operands."""
+        """The call that also gives residuals, and the backward half: a function of cotangents, its results and
+        operands."""
         mask = float_mask(self.graph.in_avals, mask)
         key = ("halves", mask)
         if key not in self.graph.memo:
@@ -118,7 +119,8 @@ class Call(Primitive):
         graph, known = jvp_graph(self.graph, mask)
         n = len(self.graph.outputs)
         only_tangents = self.graph.memo.setdefault(
-            ("jvp only", mask), Graph(graph.inputs, eliminate(graph.eqns, graph.outputs[n:]), graph.outputs[n:], graph.name)
+            ("jvp only", mask),
+            Graph(graph.inputs, eliminate(graph.eqns, graph.outputs[n:]), graph.outputs[n:], graph.name),
         )
         return spread_tangents(self.graph, known, bind_all(self.with_graph(only_tangents), *xs, *tangents))
 
@@ -228,9 +230,14 @@ class Constant(Primitive):
 
 
 def trace_rule(
-    fun: Callable[..., Any], avals: Sequence[Aval], closed: Sequence[Any], what: str, values: Sequence[Any] | None = None
+    fun: Callable[..., Any],
+    avals: Sequence[Aval],
+    closed: Sequence[Any],
+    what: str,
+    values: Sequence[Any] | None = None,
 ) -> Graph:
-    """Trace a user's rule after the function itself; ``closed`` are the values that the function closes over, inputs in front.
+    """Trace a user's rule after the function itself; ``closed`` are the values that the function closes over, inputs in
+    front.
 
     Other arrays become constants; another traced value is an error.  ``values`` are arguments that Python may look at.
     """
@@ -238,7 +245,9 @@ def trace_rule(
     extra = traced.captured[len(closed) :]
     if any(isinstance(x, Tracer) for x in extra):
         way_out = "pass the value to the function as an argument"
-        raise FuncgradError(message(what, "the rule closes over a traced value that the function itself does not use", "", way_out))
+        raise FuncgradError(
+            message(what, "the rule closes over a traced value that the function itself does not use", "", way_out)
+        )
     n = len(closed)
     inputs, consts = traced.graph.inputs[n : n + len(extra)], extra
     made = [Equation(Constant(c), (), (v,)) for v, c in zip(inputs, consts, strict=True)]
@@ -250,12 +259,15 @@ def check_closed(prim: Any, active: Sequence[bool]) -> None:
     """Raise FuncgradError when what a function with a custom rule closes over is being differentiated."""
     if any(active[: prim.num_closed]):
         requirement = "the function closes over a value that is being differentiated"
-        raise FuncgradError(message(f"{prim.name} of {prim.label}", requirement, way_out="pass the value as an argument"))
+        raise FuncgradError(
+            message(f"{prim.name} of {prim.label}", requirement, way_out="pass the value as an argument")
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class CustomJVP(Call):
-    """A function with its own tangent: ``rule()`` maps primals and tangents of floats to outputs and tangents of float outputs.
+    """A function with its own tangent: ``rule()`` maps primals and tangents of floats to outputs and tangents of float
+    outputs.
 
     The first ``num_closed`` operands are what the function closes over.  Reverse mode transposes the rule: it is the
     vjp by the tangents, in which the rule is linear.  The rule is traced when it is first needed.
@@ -309,7 +321,10 @@ class CustomJVP(Call):
             whole = self.tangent()
             batched, t_marks = batch_graph(whole, size, [*mapped, *floats])
             fixed = with_marks(batched, size, t_marks, [True] * len(t_marks))
-            n, k = len(self.graph.inputs), sum(dtypes.is_float(v.aval.dtype) for v in self.graph.inputs[: self.num_closed])
+            n, k = (
+                len(self.graph.inputs),
+                sum(dtypes.is_float(v.aval.dtype) for v in self.graph.inputs[: self.num_closed]),
+            )
             return Graph([*fixed.inputs[:n], *fixed.inputs[n + k :]], fixed.eqns, fixed.outputs, fixed.name)
 
         prim = CustomJVP(with_marks(graph, size, marks, every), self.label, rule, self.num_closed)
@@ -318,11 +333,11 @@ class CustomJVP(Call):
 
 @dataclass(frozen=True, eq=False)
 class CustomVJP(Call):
-    """A function with its own cotangent: ``fwd()`` gives outputs and residuals, ``bwd()`` maps what the function closes over,
-    residuals and cotangents of float outputs to gradients of float arguments.
+    """A function with its own cotangent: ``fwd()`` gives outputs and residuals, ``bwd()`` maps what the function closes
+    over, residuals and cotangents of float outputs to gradients of float arguments.
 
-    The first ``num_closed`` operands are what the function closes over; they have no gradient.  The rules are traced when
-    they are first needed, so that they may call the function itself.
+    The first ``num_closed`` operands are what the function closes over; they have no gradient.  The rules are traced
+    when they are first needed, so that they may call the function itself.
     """
 
     fwd: Rule | None = None
@@ -353,7 +368,9 @@ class CustomVJP(Call):
 
     def jvp(self, ts: Sequence[Any], out: Any, *xs: Any) -> Any:
         way_out = "use reverse mode (grad, vjp), or define the rule with custom_jvp"
-        raise MissingRule(message(f"custom_vjp of {self.label}", "has a reverse rule only; no forward mode", "", way_out))
+        raise MissingRule(
+            message(f"custom_vjp of {self.label}", "has a reverse rule only; no forward mode", "", way_out)
+        )
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         k = self.num_closed

@@ -19,7 +19,8 @@ __all__ = ["Callback", "PureCallback"]
 class Callback(Primitive):
     """Calls ``fun(*arrays)`` with numpy arrays, in the order of the program, whether or not anything is read.
 
-    Under ``vmap`` it is called once per example.  It has no result and no derivative: tangents and cotangents pass it by.
+    Under ``vmap`` it is called once per example.  It has no result and no derivative: tangents and cotangents pass it
+    by.
     """
 
     fun: Callable[..., None]
@@ -61,7 +62,8 @@ class Callback(Primitive):
 
 @dataclass(frozen=True, eq=False)
 class PureCallback(Primitive):
-    """``fun(*arrays)`` as an operation with results of the given types; it may be called any number of times, or not at all."""
+    """``fun(*arrays)`` as an operation with results of the given types; it may be called any number of times, or not at
+    all."""
 
     fun: Callable[..., Sequence[Any]]
     avals: tuple[Aval, ...]

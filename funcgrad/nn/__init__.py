@@ -17,7 +17,17 @@ from funcgrad.nn.layers import (
     RMSNorm,
     Sequential,
 )
-from funcgrad.nn.module import combine, count_parameters, is_array, is_inexact_array, module, partition, replace_at, static, summary
+from funcgrad.nn.module import (
+    combine,
+    count_parameters,
+    is_array,
+    is_inexact_array,
+    module,
+    partition,
+    replace_at,
+    static,
+    summary,
+)
 from funcgrad.nn.pooling import avg_pool, max_pool, min_pool
 from funcgrad.nn.recurrent import GRUCell, LSTMCell
 

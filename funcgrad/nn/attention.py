@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from funcgrad import random
 from funcgrad import numpy as fnp
+from funcgrad import random
 from funcgrad.errors import ShapeError, message
 from funcgrad.nn.functions import softmax
 from funcgrad.nn.layers import Dropout, Linear
@@ -27,8 +27,9 @@ def dot_product_attention(
 ) -> Any:
     """Return softmax(scale * query @ key.T + bias) @ value for each head: Vaswani et al. (2017).
 
-    Shapes are JAX's: query (batch, length, heads, features), key and value (batch, source, kv_heads, features) with kv_heads dividing
-    heads; mask (bool, True keeps) and bias broadcast to (batch, heads, length, source).  ``scale`` is 1 / sqrt(features) by default.
+    Shapes are JAX's: query (batch, length, heads, features), key and value (batch, source, kv_heads, features) with
+    kv_heads dividing heads; mask (bool, True keeps) and bias broadcast to (batch, heads, length, source).  ``scale`` is
+    1 / sqrt(features) by default.
     A query whose mask is all False gets zeros.
 
     >>> q = fnp.ones((1, 3, 2, 4))
@@ -90,7 +91,9 @@ class MultiHeadAttention:
     dropout: Dropout
     heads: int = static()
 
-    def __init__(self, features: int, heads: int, *, key: Any, use_bias: bool = True, dropout: float = 0.0, dtype: Any = float):
+    def __init__(
+        self, features: int, heads: int, *, key: Any, use_bias: bool = True, dropout: float = 0.0, dtype: Any = float
+    ):
         if features % heads:
             raise ShapeError(message("MultiHeadAttention", "heads must divide features", f"{heads} and {features}"))
         keys = random.split(key, 4)
@@ -117,5 +120,3 @@ class MultiHeadAttention:
         mixed = dot_product_attention(q, k, v, mask=mask, is_causal=is_causal)
         out = self.output(mixed.reshape((*x.shape[:-1], mixed.shape[-2] * mixed.shape[-1])))
         return self.dropout(out, key=key, deterministic=deterministic or self.dropout.rate == 0.0)
-
-

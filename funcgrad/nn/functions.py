@@ -224,7 +224,8 @@ def _shifted(a: Any, axis: Axis) -> tuple[Any, Any]:
 
 
 def softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
-    """Return exp(x) normalised to sum 1 along ``axis``; where a mask is False the result is 0, also in rows that are all False.
+    """Return exp(x) normalised to sum 1 along ``axis``; where a mask is False the result is 0, also in rows that are
+    all False.
 
     >>> softmax(asarray([0.0, 0.0]))
     Array([0.5, 0.5], dtype=float32)
@@ -304,7 +305,8 @@ def standardize(x: Any, axis: Axis = -1, epsilon: Any = 1e-5, where: Any = None)
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> Any:
-    """Return 1 at the index and 0 elsewhere along a new ``axis`` of size ``num_classes``; all 0 for an index out of range.
+    """Return 1 at the index and 0 elsewhere along a new ``axis`` of size ``num_classes``; all 0 for an index out of
+    range.
 
     >>> one_hot(asarray([0, 2]), 3)
     Array([[1., 0., 0.],

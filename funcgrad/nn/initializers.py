@@ -1,6 +1,7 @@
 """Initialisers with ``jax.nn.initializers``' names: each returns ``init(key, shape, dtype=float32)``.
 
-Equal to JAX's for the same key.  Sources: Glorot and Bengio (2010), He et al. (2015), LeCun et al. (1998), Saxe et al. (2014).
+Equal to JAX's for the same key.  Sources: Glorot and Bengio (2010), He et al. (2015), LeCun et al. (1998), Saxe et al.
+(2014).
 """
 
 from __future__ import annotations
@@ -97,7 +98,9 @@ def fans(shape: Sequence[int], in_axis: int = -2, out_axis: int = -1) -> tuple[f
     (144.0, 288.0)
     """
     if len(shape) < 2:
-        raise ShapeError(message("initializer", "a kernel needs at least two axes", str(tuple(shape)), "use normal or uniform"))
+        raise ShapeError(
+            message("initializer", "a kernel needs at least two axes", str(tuple(shape)), "use normal or uniform")
+        )
     field = math.prod(shape) / shape[in_axis] / shape[out_axis]
     return shape[in_axis] * field, shape[out_axis] * field
 
@@ -110,7 +113,9 @@ def variance_scaling(
     ``distribution`` is "normal", "truncated_normal" (two standard deviations) or "uniform".
     """
     if mode not in ("fan_in", "fan_out", "fan_avg") or distribution not in ("normal", "truncated_normal", "uniform"):
-        raise ValueError(message("variance_scaling", "mode and distribution must be known", f"{mode!r}, {distribution!r}"))
+        raise ValueError(
+            message("variance_scaling", "mode and distribution must be known", f"{mode!r}, {distribution!r}")
+        )
     default = dtype
 
     def init(key: Any, shape: Sequence[int], dtype: Any = default) -> Any:

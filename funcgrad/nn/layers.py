@@ -1,4 +1,5 @@
-"""Layers: Linear, Embedding, normalisation, Dropout, convolution, Sequential.  Keys are explicit; there is no hidden mode."""
+"""Layers: Linear, Embedding, normalisation, Dropout, convolution, Sequential.  Keys are explicit; there is no hidden
+mode."""
 
 from __future__ import annotations
 
@@ -12,7 +13,19 @@ from funcgrad.errors import ShapeError, message
 from funcgrad.nn import initializers
 from funcgrad.nn.module import fill, module, static
 
-__all__ = ["BatchNorm", "BatchNormState", "Conv1d", "Conv2d", "Dropout", "Embedding", "GroupNorm", "LayerNorm", "Linear", "RMSNorm", "Sequential"]
+__all__ = [
+    "BatchNorm",
+    "BatchNormState",
+    "Conv1d",
+    "Conv2d",
+    "Dropout",
+    "Embedding",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "RMSNorm",
+    "Sequential",
+]
 
 Init = initializers.Initializer
 
@@ -46,7 +59,9 @@ class Linear:
 
     def __call__(self, x: Any) -> Any:
         if x.shape[-1] != self.kernel.shape[0]:
-            raise ShapeError(message("Linear", f"the last axis must have {self.kernel.shape[0]} features", str(tuple(x.shape))))
+            raise ShapeError(
+                message("Linear", f"the last axis must have {self.kernel.shape[0]} features", str(tuple(x.shape)))
+            )
         y = x @ self.kernel
         return y if self.bias is None else y + self.bias
 
@@ -85,7 +100,9 @@ class LayerNorm:
     bias: Any
     eps: float = static(default=1e-5)
 
-    def __init__(self, features: int, *, eps: float = 1e-5, use_scale: bool = True, use_bias: bool = True, dtype: Any = float):
+    def __init__(
+        self, features: int, *, eps: float = 1e-5, use_scale: bool = True, use_bias: bool = True, dtype: Any = float
+    ):
         scale = fnp.ones(features, dtype) if use_scale else None
         fill(self, scale=scale, bias=fnp.zeros(features, dtype) if use_bias else None, eps=eps)
 
@@ -155,7 +172,8 @@ class BatchNormState:
 class BatchNorm:
     """Normalises over all axes but the last: with the batch's statistics in training, running ones otherwise.
 
-    ``y, new_state = bn(x, state, train=True)``.  ``momentum`` is the weight of the new batch; the biased variance is used for both.
+    ``y, new_state = bn(x, state, train=True)``.  ``momentum`` is the weight of the new batch; the biased variance is
+    used for both.
     The gradient goes through the batch statistics (Ioffe and Szegedy, 2015).
 
     >>> bn = BatchNorm(3)
@@ -192,7 +210,8 @@ class BatchNorm:
 
 @module
 class Dropout:
-    """Zeroes elements with probability ``rate`` and scales the others by 1 / (1 - rate); nothing when ``deterministic``.
+    """Zeroes elements with probability ``rate`` and scales the others by 1 / (1 - rate); nothing when
+    ``deterministic``.
 
     >>> Dropout(0.5)(fnp.ones(3), deterministic=True)
     Array([1., 1., 1.], dtype=float32)
@@ -243,13 +262,31 @@ class _Conv:
         shape = (*_each(window, n), in_channels // groups, out_channels)
         kernel = (kernel_init or initializers.lecun_normal())(key, shape, dtype)
         bias = fnp.zeros(out_channels, dtype) if use_bias else None
-        pads = padding if isinstance(padding, str) else tuple([(p, p) if isinstance(p, int) else tuple(p) for p in _each(padding, n)])
-        fill(self, kernel=kernel, bias=bias, strides=_each(strides, n), padding=pads, dilation=_each(dilation, n), groups=groups)
+        pads = (
+            padding
+            if isinstance(padding, str)
+            else tuple([(p, p) if isinstance(p, int) else tuple(p) for p in _each(padding, n)])
+        )
+        fill(
+            self,
+            kernel=kernel,
+            bias=bias,
+            strides=_each(strides, n),
+            padding=pads,
+            dilation=_each(dilation, n),
+            groups=groups,
+        )
 
     def __call__(self, x: Any) -> Any:
         me: Any = self
         if x.ndim != self.spatial + 2:
-            raise ShapeError(message(type(self).__name__, f"rank {self.spatial + 2} (batch, *space, channels) is required", str(tuple(x.shape))))
+            raise ShapeError(
+                message(
+                    type(self).__name__,
+                    f"rank {self.spatial + 2} (batch, *space, channels) is required",
+                    str(tuple(x.shape)),
+                )
+            )
         y = lax.conv_general_dilated(
             x,
             me.kernel,

@@ -13,7 +13,17 @@ from funcgrad.array import SCALARS
 from funcgrad.errors import TreeError, message
 from funcgrad.trace import Value
 
-__all__ = ["combine", "count_parameters", "is_array", "is_inexact_array", "module", "partition", "replace_at", "static", "summary"]
+__all__ = [
+    "combine",
+    "count_parameters",
+    "is_array",
+    "is_inexact_array",
+    "module",
+    "partition",
+    "replace_at",
+    "static",
+    "summary",
+]
 
 
 def static(**kwargs: Any) -> Any:
@@ -67,7 +77,8 @@ tree.register_pytree_node(_Absent, lambda x: ((), None), lambda meta, children: 
 
 
 def partition(pytree: Any, keep: Callable[[Any], bool] | Any = is_inexact_array) -> tuple[Any, Any]:
-    """Return two trees of the same structure: the leaves that ``keep`` says, and the others, each absent from the other tree.
+    """Return two trees of the same structure: the leaves that ``keep`` says, and the others, each absent from the other
+    tree.
 
     ``keep`` is a function of a leaf, or a tree of bools.  :func:`combine` puts them together again.
 

@@ -20,7 +20,9 @@ def _window(
 ) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
     if x.ndim != len(window) + 2:
         got = f"{tuple(x.shape)} with window {tuple(window)}"
-        raise ShapeError(message(name, "data must be (batch, *space, channels), one window size per axis of space", got))
+        raise ShapeError(
+            message(name, "data must be (batch, *space, channels), one window size per axis of space", got)
+        )
     steps = tuple(strides) if strides is not None else tuple(window)
     pads = padding if isinstance(padding, str) else [(0, 0), *padding, (0, 0)]
     return (1, *window, 1), (1, *steps, 1), pads

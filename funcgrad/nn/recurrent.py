@@ -15,7 +15,8 @@ __all__ = ["GRUCell", "LSTMCell"]
 
 @module
 class LSTMCell:
-    """``(h, c), h = cell((h, c), x)``; gates in the order input, forget, cell, output (Hochreiter and Schmidhuber, 1997).
+    """``(h, c), h = cell((h, c), x)``; gates in the order input, forget, cell, output (Hochreiter and Schmidhuber,
+    1997).
 
     >>> cell = LSTMCell(2, 3, key=random.key(0))
     >>> (h, c), y = cell(cell.init_carry((5,)), fnp.ones((5, 2)))
@@ -30,7 +31,9 @@ class LSTMCell:
     def __init__(self, features: int, hidden: int, *, key: Any, dtype: Any = float):
         k1, k2 = random.split(key)
         wx = initializers.lecun_normal()(k1, (features, 4 * hidden), dtype)
-        wh = fnp.concatenate([initializers.orthogonal()(k, (hidden, hidden), dtype) for k in random.split(k2, 4)], axis=1)
+        wh = fnp.concatenate(
+            [initializers.orthogonal()(k, (hidden, hidden), dtype) for k in random.split(k2, 4)], axis=1
+        )
         fill(self, input_kernel=wx, hidden_kernel=wh, bias=fnp.zeros(4 * hidden, dtype))
 
     def init_carry(self, batch: tuple[int, ...] = ()) -> tuple[Any, Any]:
@@ -65,7 +68,9 @@ class GRUCell:
     def __init__(self, features: int, hidden: int, *, key: Any, dtype: Any = float):
         k1, k2 = random.split(key)
         wx = initializers.lecun_normal()(k1, (features, 3 * hidden), dtype)
-        wh = fnp.concatenate([initializers.orthogonal()(k, (hidden, hidden), dtype) for k in random.split(k2, 3)], axis=1)
+        wh = fnp.concatenate(
+            [initializers.orthogonal()(k, (hidden, hidden), dtype) for k in random.split(k2, 3)], axis=1
+        )
         zeros = fnp.zeros(3 * hidden, dtype)
         fill(self, input_kernel=wx, hidden_kernel=wh, input_bias=zeros, hidden_bias=fnp.zeros(3 * hidden, dtype))
 

@@ -17,7 +17,8 @@ VIEWS = frozenset({"reshape", "transpose", "broadcast", "slice", "reverse", "iot
 
 
 class Cost(NamedTuple):
-    """One equation's cost: its operation, how many floating-point operations, bytes read and written, and its source line."""
+    """One equation's cost: its operation, how many floating-point operations, bytes read and written, and its source
+    line."""
 
     operation: str
     flops: int

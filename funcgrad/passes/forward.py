@@ -17,7 +17,8 @@ __all__ = ["jvp_graph"]
 
 
 def jvp_graph(graph: Graph, wrt: Sequence[bool], joint: bool = True) -> tuple[Graph, tuple[bool, ...]]:
-    """Return the graph that also gives tangents of its float outputs, and which outputs have a tangent that may be nonzero.
+    """Return the graph that also gives tangents of its float outputs, and which outputs have a tangent that may be
+    nonzero.
 
     Its inputs are the graph's, then a tangent for each input marked in ``wrt``; its outputs are the graph's, then a
     tangent for each float output.  With ``joint`` an equation that holds a graph computes values and tangents together;

@@ -96,7 +96,9 @@ class _Fuser:
     def _fits(self, a: _Group | None, b: _Group | None) -> bool:
         groups = [g for g in (a, b) if g is not None]
         reads = sum(len(g.read) for g in groups)
-        return sum(len(g.eqns) for g in groups) < MAX_EQUATIONS and reads - sum(len(g.made) for g in groups) < MAX_OPERANDS
+        return (
+            sum(len(g.eqns) for g in groups) < MAX_EQUATIONS and reads - sum(len(g.made) for g in groups) < MAX_OPERANDS
+        )
 
     def _merge(self, a: _Group, b: _Group) -> _Group:
         """Both are open, so neither needs the other's results; their equations keep their order of appearance."""

@@ -1,7 +1,7 @@
 """Inline: replace calls by the equations of the graphs they call, each body simplified on its own.
 
-``inline`` runs last, on everything that only groups equations (jit calls, checkpoints, custom rules); nothing merges equations
-afterwards.  ``only`` restricts it, for passes that look through jit calls but keep checkpoints.
+``inline`` runs last, on everything that only groups equations (jit calls, checkpoints, custom rules); nothing merges
+equations afterwards.  ``only`` restricts it, for passes that look through jit calls but keep checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["inline"]
 
 
 def inline(graph: Graph, only: Sequence[str] | None = None) -> Graph:
-    """Return the graph with the calls inlined, all the way down; a primitive says by ``inlined()`` what it stands for."""
+    """Return the graph with the calls inlined, all the way down; a primitive says by ``inlined()`` what it stands
+    for."""
     key = ("inline", None if only is None else tuple(only))
     if key not in graph.memo:
         eqns: list[Equation] = []

@@ -9,12 +9,14 @@ from funcgrad.passes.simplify import dead_code, simplify
 
 __all__ = ["prepare"]
 
-# What merely groups equations: looked through before simplifying.  A checkpoint is not: its recomputation must stay apart.
+# What merely groups equations: looked through before simplifying.  A checkpoint is not: its recomputation must stay
+# apart.
 TRANSPARENT = ("call", "custom_jvp", "custom_vjp")
 
 
 def prepare(graph: Graph, fused: bool = True) -> Graph:
-    """Simplify, inline and fuse: what every device lowers.  Graphs inside loops and branches are prepared when lowered."""
+    """Simplify, inline and fuse: what every device lowers.  Graphs inside loops and branches are prepared when
+    lowered."""
     key = ("prepare", fused)
     if key not in graph.memo:
         flat = dead_code(inline(simplify(inline(graph, only=TRANSPARENT))))

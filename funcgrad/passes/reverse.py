@@ -1,7 +1,7 @@
 """Reverse mode: one backward walk over a graph calling vjp rules.
 
-In: ``{ x . y }``.  Out: ``{ x, ct_y . y, ct_x }``, whose first equations are the graph's own, unchanged.  A nested ``grad`` traces
-its function into a graph of its own, so there are no perturbations to confuse.
+In: ``{ x . y }``.  Out: ``{ x, ct_y . y, ct_x }``, whose first equations are the graph's own, unchanged.  A nested
+``grad`` traces its function into a graph of its own, so there are no perturbations to confuse.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ __all__ = ["Halves", "split", "vjp_graph"]
 def vjp_graph(graph: Graph, wrt: Sequence[bool], with_ct: Sequence[bool] | None = None) -> Graph:
     """Return the graph that also gives the cotangents of the inputs marked in ``wrt``.
 
-    Its inputs are the graph's, then a cotangent for each output marked in ``with_ct`` (by default each float output); its
-    outputs are the graph's, then a cotangent for each marked input (zeros where there is no path).
+    Its inputs are the graph's, then a cotangent for each output marked in ``with_ct`` (by default each float output);
+    its outputs are the graph's, then a cotangent for each marked input (zeros where there is no path).
     """
     with_ct = tuple(with_ct) if with_ct is not None else tuple([dtypes.is_float(a.dtype) for a in graph.out_avals])
     key = ("vjp", tuple(wrt), with_ct)
@@ -102,7 +102,8 @@ def _backward(builder: Builder, eqn: Equation, cts: dict[Var, Any], active: set[
 
 
 class Halves(NamedTuple):
-    """A graph in two: ``early`` gives its outputs and ``residuals``; ``late`` maps [crossing values, late inputs] to the late outputs.
+    """A graph in two: ``early`` gives its outputs and ``residuals``; ``late`` maps [crossing values, late inputs] to
+    the late outputs.
 
     ``crossing`` are variables: inputs of the graph, or residuals.
     """

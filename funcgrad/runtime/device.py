@@ -138,7 +138,9 @@ def get(device: Any) -> Device:
             return found[int(number or 0)]
         raise DeviceError(message("device", f"there are {len(found)} devices of {platform}", repr(device)))
     known = ", ".join(d.name for d in devices())
-    raise DeviceError(message("device", f"a name among {known} is required", repr(device), "fg.devices() lists what is usable here"))
+    raise DeviceError(
+        message("device", f"a name among {known} is required", repr(device), "fg.devices() lists what is usable here")
+    )
 
 
 def default() -> Device:

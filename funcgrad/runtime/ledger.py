@@ -10,7 +10,8 @@ __all__ = ["LEDGER", "Counts", "Ledger"]
 
 @dataclass
 class Counts:
-    """Transfers and launches.  All host data of one call count as one upload; results of one call read count as one download."""
+    """Transfers and launches.  All host data of one call count as one upload; results of one call read count as one
+    download."""
 
     uploads: int = 0
     bytes_uploaded: int = 0
