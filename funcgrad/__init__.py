@@ -6,8 +6,8 @@ Array(6., dtype=float32)
 """
 
 from funcgrad import data, debug, errors, flatten_util, lax, losses, nn, numpy, optim, random, tree
-from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
 from funcgrad import operators as operators  # gives arrays their operators and methods
+from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
 from funcgrad.train_step import TrainState, TrainStep, make_train_step
