@@ -14,7 +14,7 @@ from funcgrad.ir import Literal
 from funcgrad.lax import elementwise
 from funcgrad.lax.convolution import padtype_to_pads
 from funcgrad.numpy import arithmetic, choices, logical
-from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, operand_as, result_dtype
+from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, dense, operand_as, result_dtype
 from funcgrad.numpy.sorting import _descending_order
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise, window
@@ -93,7 +93,7 @@ def reduce(operands: Any, init_values: Any, computation: Callable[[Any, Any], An
     axes = axis_tuple("reduce", tuple(dimensions), x.aval.ndim)
     start = operand_as("reduce", init_values, x.aval.dtype)
     if op in ("max", "min") and any(x.aval.shape[d] == 0 for d in axes):
-        return layout.broadcast(start, [n for d, n in enumerate(x.aval.shape) if d not in axes], ())
+        return dense(layout.broadcast(start, [n for d, n in enumerate(x.aval.shape) if d not in axes], ()))
     return combine(apply(f"reduce_{op}", x, axes=axes) if axes else x, start)
 
 

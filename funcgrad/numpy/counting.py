@@ -12,7 +12,7 @@ from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.creation import linspace
 from funcgrad.numpy.cumulative import diff
-from funcgrad.numpy.promotion import array_as, array_of, as_int, cast, dense, floating_arrays
+from funcgrad.numpy.promotion import array_as, array_of, as_int, cast, dense, filled, floating_arrays
 from funcgrad.numpy.rearrange import known
 from funcgrad.numpy.reductions import max as _max
 from funcgrad.numpy.reductions import min as _min
@@ -41,14 +41,10 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: int | N
         n = max(top + 1, as_int("bincount", minlength, "minlength"))
     else:
         n = max(as_int("bincount", length, "length"), 0)
-    w = (
-        layout.broadcast(Literal(1, dtypes.int32), v.aval.shape, ())
-        if weights is None
-        else array_of("bincount", weights)
-    )
+    w = filled(v.aval.shape, 1, dtypes.int32) if weights is None else array_of("bincount", weights)
     if w.aval.shape != v.aval.shape:
         raise ShapeError(message("bincount", "weights must have the vector's shape", f"{w.aval} for {v.aval}"))
-    return index.scatter("add", layout.broadcast(Literal(0, w.aval.dtype), (n,), ()), v, w)
+    return index.scatter("add", filled((n,), 0, w.aval.dtype), v, w)
 
 
 def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any = None) -> Any:
@@ -147,9 +143,9 @@ def histogramdd(
             outside = logic.logical_or(outside, logic.compare("lt", flat, 0))
         flat = pointwise.select(outside, -1, merged)
         total *= m
-    w = layout.broadcast(Literal(1, dtypes.int32), (n,), ()) if weights is None else array_of("histogramdd", weights)
+    w = filled((n,), 1, dtypes.int32) if weights is None else array_of("histogramdd", weights)
     w = layout.reshape(w, (n,))
-    counts = index.scatter("add", layout.broadcast(Literal(0, w.aval.dtype), (total,), ()), flat, w)
+    counts = index.scatter("add", filled((total,), 0, w.aval.dtype), flat, w)
     counts = layout.reshape(counts, sizes)
     return (_density(counts, edges) if density else counts), edges
 

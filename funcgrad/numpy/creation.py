@@ -21,6 +21,7 @@ from funcgrad.numpy.promotion import (
     default_float,
     dense,
     expand_to,
+    filled,
     floating,
     operand,
     operand_as,
@@ -154,7 +155,7 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) 
 def _filled(value: Any, shape: tuple[int, ...]) -> Any:
     if not value.aval.shape:
         return layout.broadcast(value, shape, ()) if shape else dense(value)
-    return expand_to(broadcast_args("full", value, layout.broadcast(Literal(0, value.aval.dtype), shape, ()))[0], shape)
+    return expand_to(broadcast_args("full", value, filled(shape, 0, value.aval.dtype))[0], shape)
 
 
 def placed(x: Any, device: Any) -> Any:

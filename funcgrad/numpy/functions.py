@@ -8,7 +8,7 @@ from typing import Any
 
 from funcgrad import dtypes
 from funcgrad.ir import Literal
-from funcgrad.numpy.promotion import array_of, broadcast_args, floating, is_floating, numbers
+from funcgrad.numpy.promotion import array_of, broadcast_args, filled, floating, is_floating, numbers
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
 
@@ -341,7 +341,7 @@ def imag(val: Any, /) -> Any:
     Array([0, 0], dtype=int32)
     """
     a = array_of("imag", val)
-    return layout.broadcast(Literal(0, a.aval.dtype), a.aval.shape, ()) if a.aval.shape else pointwise.mul(a, 0)
+    return filled(a.aval.shape, 0, a.aval.dtype) if a.aval.shape else pointwise.mul(a, 0)
 
 
 def conj(x: Any, /) -> Any:

@@ -13,15 +13,7 @@ from funcgrad.numpy.choices import select_where
 from funcgrad.numpy.indexing import checked_index
 from funcgrad.numpy.manipulation import broadcast_to
 from funcgrad.numpy.positions import nonzero
-from funcgrad.numpy.promotion import (
-    array_of,
-    axis_index,
-    broadcast_shapes,
-    dense,
-    expand_to,
-    operand_as,
-    promote_args,
-)
+from funcgrad.numpy.promotion import array_of, axis_index, broadcast_shapes, dense, expand_to, operand_as, promote_args
 from funcgrad.numpy.rearrange import known
 from funcgrad.numpy.updates import update
 from funcgrad.prims import index, layout

@@ -17,7 +17,7 @@ from funcgrad import dtypes
 from funcgrad.array import asarray, concrete
 from funcgrad.errors import ConcretizationTypeError, TracerIntegerConversionError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.promotion import array_of, cast, stack_nested
+from funcgrad.numpy.promotion import array_of, cast, filled, stack_nested
 from funcgrad.prims import dynamic, index, layout, logic, pointwise
 from funcgrad.trace import Value
 
@@ -239,10 +239,8 @@ def _read_mode(mode: Any, fill: Any) -> str:
 
 def _all_filled(x: Any, plan: Plan, fill: Any) -> Any:
     """What a read at an integer out of range gives."""
-    value = index.fill_value(fill, x.aval.dtype)
-    return layout.broadcast(
-        Literal(value, x.aval.dtype), _final_shape(plan, plan.array_shape() if plan.arrays else ()), ()
-    )
+    shape = _final_shape(plan, plan.array_shape() if plan.arrays else ())
+    return filled(shape, index.fill_value(fill, x.aval.dtype), x.aval.dtype)
 
 
 def _static_part(x: Any, plan: Plan) -> Any:
@@ -296,7 +294,6 @@ def _at_arrays(x: Any, plan: Plan, mode: str, fill: Any) -> Any:
     x = layout.reshape(x, (*x.aval.shape[:first], int(np.prod(sizes)), *x.aval.shape[first + len(axes) :]))
     out = index.take(x, _as_value(at), first, "fill" if mode == "fill" else "clip", fill)
     # Now the axes are: slices before, those of the index arrays, slices behind.
-    order = [d for d in kept if d not in plan.arrays]
     target: list[Any] = []
     for d in [v for v in plan.dims if v != "new"]:
         target += ["arrays"] * len(shape) if d == "arrays" else [d]

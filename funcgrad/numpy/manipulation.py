@@ -103,7 +103,9 @@ def squeeze(a: Any, axis: Any = None) -> Any:
     shape = x.aval.shape
     axes = [d for d, n in enumerate(shape) if n == 1] if axis is None else axis_tuple("squeeze", axis, len(shape))
     if any(shape[d] != 1 for d in axes):
-        raise ShapeError(message("squeeze", "the axes must have size 1", f"axes {tuple(axes)} of {shape}", "index or reduce them"))
+        raise ShapeError(
+            message("squeeze", "the axes must have size 1", f"axes {tuple(axes)} of {shape}", "index or reduce them")
+        )
     return layout.reshape(x, [n for d, n in enumerate(shape) if d not in axes])
 
 

@@ -20,6 +20,7 @@ from funcgrad.numpy.promotion import (
     default_float,
     dense,
     expand_to,
+    filled,
     floating,
     floating_arrays,
     numbers,
@@ -70,7 +71,7 @@ def polyval(p: Any, x: Any, *, unroll: int = 16) -> Any:
     for k in range(c.aval.size):
         a = layout.reshape(layout.slice_along(c, 0, k, k + 1), ())
         total = a if total is None else pointwise.add(pointwise.mul(total, v), a)
-    zero = layout.broadcast(Literal(0, v.aval.dtype), v.aval.shape, ())
+    zero = filled(v.aval.shape, 0, v.aval.dtype)
     return zero if total is None else total if c.aval.size > 1 else pointwise.add(zero, total)
 
 
@@ -113,7 +114,7 @@ def polydiv(u: Any, v: Any, *, trim_leading_zeros: bool = False) -> tuple[Any, A
     x, y = _coefficients("polydiv", *floating_arrays("polydiv", u, v))
     m, n = x.aval.size, y.aval.size
     if m < n:
-        return layout.broadcast(Literal(0, x.aval.dtype), (1,), ()), x
+        return filled((1,), 0, x.aval.dtype), x
     lead = layout.reshape(layout.slice_along(y, 0, 0, 1), ())
     quotient, rest = [], x
     for k in range(m - n + 1):
@@ -167,7 +168,7 @@ def poly(seq_of_zeros: Any) -> Any:
     (z,) = floating_arrays("poly", seq_of_zeros)
     if z.aval.ndim != 1:
         raise ShapeError(message("poly", "a vector of zeros is required", str(z.aval), "use eigvalsh for a matrix"))
-    out = layout.broadcast(Literal(1, z.aval.dtype), (1,), ())
+    out = filled((1,), 1, z.aval.dtype)
     for i in range(z.aval.size):
         root = layout.slice_along(z, 0, i, i + 1)
         times = pointwise.mul(out, layout.broadcast(root, out.aval.shape, (0,)))

@@ -11,7 +11,6 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.array import asarray
 from funcgrad.errors import ShapeError, message
-from funcgrad.ir import Literal
 from funcgrad.numpy.choices import select_where
 from funcgrad.numpy.indexing import checked_index
 from funcgrad.numpy.logical import as_bool
@@ -20,6 +19,7 @@ from funcgrad.numpy.promotion import (
     array_of,
     as_int,
     broadcast_args,
+    filled,
     is_bool,
     operand_as,
     shape_tuple,
@@ -50,7 +50,7 @@ __all__ = [
 def first_places(mask: Any, size: int) -> Any:
     """The flat places of the first ``size`` True elements of a vector, in order, -1 where there are fewer."""
     n = mask.aval.size
-    none = layout.broadcast(Literal(-1, dtypes.int32), (size,), ())
+    none = filled((size,), -1, dtypes.int32)
     if not n or not size:
         return none
     rank = pointwise.sub(apply("cumsum", pointwise.convert(mask, dtypes.int32), axis=0, reverse=False), 1)
@@ -243,5 +243,5 @@ def mask_indices(n: int, mask_func: Callable[..., Any], k: int = 0, *, size: int
     >>> fnp.mask_indices(2, fnp.triu)[1]
     Array([0, 1, 1], dtype=int32)
     """
-    ones = layout.broadcast(Literal(1, dtypes.float32), (n, n), ())
+    ones = filled((n, n), 1, dtypes.float32)
     return nonzero(mask_func(ones, k), size=size)

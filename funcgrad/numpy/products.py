@@ -65,7 +65,9 @@ def _check_batch(a: Sequence[int], b: Sequence[int]) -> None:
     for n, k in zip(a[-3::-1], b[-3::-1], strict=False):
         if n != k and 1 not in (n, k):
             got = f"{tuple(a)} and {tuple(b)}"
-            raise ShapeError(message("matmul", "axes before the last two must be equal or 1", got, "reshape or transpose one"))
+            raise ShapeError(
+                message("matmul", "axes before the last two must be equal or 1", got, "reshape or transpose one")
+            )
 
 
 def dot(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:

@@ -118,6 +118,12 @@ def dense(x: Any) -> Any:
     return apply("copy", x) if isinstance(x, Literal) else x
 
 
+def filled(shape: Sequence[int], value: Any, dtype: Any) -> Any:
+    """Return an array of one number."""
+    literal = Literal(value, dtype)
+    return layout.broadcast(literal, shape, ()) if shape else apply("copy", literal)
+
+
 def is_bool(x: Any) -> bool:
     """Return whether a value is of dtype bool."""
     return bool(x.aval.dtype == dtypes.bool_)

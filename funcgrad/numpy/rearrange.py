@@ -10,11 +10,20 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.array import asarray, concrete
 from funcgrad.errors import ConcretizationTypeError, ShapeError, message
-from funcgrad.ir import Literal
 from funcgrad.numpy.indexing import getitem
 from funcgrad.numpy.joining import concatenate
 from funcgrad.numpy.manipulation import broadcast_to
-from funcgrad.numpy.promotion import array_as, array_of, as_int, axis_index, cast, dense, promote_args, shape_tuple
+from funcgrad.numpy.promotion import (
+    array_as,
+    array_of,
+    as_int,
+    axis_index,
+    cast,
+    dense,
+    filled,
+    promote_args,
+    shape_tuple,
+)
 from funcgrad.numpy.updates import update
 from funcgrad.primitive import apply
 from funcgrad.prims import index, layout, logic, pointwise
@@ -171,7 +180,7 @@ def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
     old = np.setdiff1d(np.arange(total), places)
     index_of = (slice(None),) * d
     shape = [total if i == d else m for i, m in enumerate(x.aval.shape)]
-    out = layout.broadcast(Literal(0, x.aval.dtype), shape, ())
+    out = filled(shape, 0, x.aval.dtype)
     out = update("set", out, (*index_of, old), x)
     return update("set", out, (*index_of, places), v)
 

@@ -24,6 +24,7 @@ from funcgrad.numpy.promotion import (
     broadcast_args,
     cast,
     dense,
+    filled,
     floating_arrays,
     is_bool,
     kept_shape,
@@ -381,7 +382,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fals
         m = mean(a, axis, keepdims=keepdims)
         x = array_of("average", a)
         n = count_of(x.aval.shape, axis_tuple("average", axis, x.aval.ndim))
-        return (m, layout.broadcast(Literal(n, m.aval.dtype), m.aval.shape, ())) if returned else m
+        return (m, filled(m.aval.shape, n, m.aval.dtype)) if returned else m
     x, w = floating_arrays("average", a, weights)
     if w.aval.shape != x.aval.shape:
         if axis is None or isinstance(axis, tuple) or w.aval.ndim != 1:

@@ -19,6 +19,7 @@ from funcgrad.numpy.promotion import (
     axis_index,
     broadcast_shapes,
     dense,
+    filled,
     is_floating,
     operand_as,
     promote_args,
@@ -175,9 +176,9 @@ def _unique_sized(x: Any, axis: int | None, equal_nan: bool, size: int, fill: An
         values = select_where("unique", none, operand_as("unique", fill, x.aval.dtype), values)
     first = index.take(order, at, 0)
     rank = pointwise.sub(apply("cumsum", pointwise.convert(new, dtypes.int32), axis=0, reverse=False), 1)
-    inverse = index.scatter("set", layout.broadcast(Literal(0, dtypes.int32), (n,), ()), order, rank)
-    zero = layout.broadcast(Literal(0, dtypes.int32), (size,), ())
-    counts = index.scatter("add", zero, rank, layout.broadcast(Literal(1, dtypes.int32), (n,), ()))
+    inverse = index.scatter("set", filled((n,), 0, dtypes.int32), order, rank)
+    zero = filled((size,), 0, dtypes.int32)
+    counts = index.scatter("add", zero, rank, filled((n,), 1, dtypes.int32))
     return values, first, layout.reshape(inverse, x.aval.shape), counts
 
 
@@ -229,7 +230,7 @@ def isin(
     x, tests = [dense(v) for v in promote_args("isin", element, test_elements)]
     n = tests.aval.size
     if not n:
-        return layout.broadcast(Literal(invert, dtypes.bool_), x.aval.shape, ())
+        return filled(x.aval.shape, invert, dtypes.bool_)
     row = apply("sort", layout.reshape(tests, (n,)), axis=0)
     at = pointwise.minimum(searchsorted(row, x), n - 1)
     return logic.compare("ne" if invert else "eq", index.take(row, at, 0), x)

@@ -17,7 +17,7 @@ from funcgrad.ir import Literal
 from funcgrad.numpy import arithmetic
 from funcgrad.numpy.indexing import Plan, flat_index, getitem, parse
 from funcgrad.numpy.manipulation import broadcast_to
-from funcgrad.numpy.promotion import array_of, cast, is_bool, operand_as
+from funcgrad.numpy.promotion import array_of, cast, filled, is_bool, operand_as
 from funcgrad.prims import dynamic, index, layout, logic, pointwise
 from funcgrad.trace import Value
 
@@ -80,7 +80,7 @@ class AtIndex:
     ) -> Any:
         """Return the array with elements divided."""
         x = self.array
-        divisor = update("mul", layout.broadcast(Literal(1, x.aval.dtype), x.aval.shape, ()), self.idx, values, mode)
+        divisor = update("mul", filled(x.aval.shape, 1, x.aval.dtype), self.idx, values, mode)
         return cast(arithmetic.divide(x, divisor), x.aval.dtype)
 
     def power(
@@ -88,7 +88,7 @@ class AtIndex:
     ) -> Any:
         """Return the array with elements raised to powers."""
         x = self.array
-        exponent = update("mul", layout.broadcast(Literal(1, x.aval.dtype), x.aval.shape, ()), self.idx, values, mode)
+        exponent = update("mul", filled(x.aval.shape, 1, x.aval.dtype), self.idx, values, mode)
         return arithmetic.power(x, exponent)
 
     def min(
