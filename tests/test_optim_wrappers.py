@@ -330,3 +330,26 @@ def test_counts_stop_at_the_largest_int32():
     updates, state = opt.update(fnp.ones(1), state)
     assert int(state[0].count) == 2**31 - 1
     assert np.isfinite(np.asarray(updates)).all()
+
+
+def test_hyperparameters_change_without_a_retrace():
+    opt = optim.chain(optim.clip(10.0), optim.inject_hyperparams(optim.sgd)(0.5, momentum=0.0))
+    step = fg.jit(opt.update, max_traces=1)
+    grads, state = fnp.ones(2), opt.init(fnp.ones(2))
+    for rate in (0.5, 0.25, 2.0):
+        state = optim.with_hyperparams(state, learning_rate=rate)
+        updates, state = step(grads, state, None)
+        np.testing.assert_array_equal(np.asarray(updates), -rate)
+    with pytest.raises(ValueError, match="must hold the hyperparameters"):
+        optim.with_hyperparams(state, rate=1.0)
+    with pytest.raises(ValueError, match=r"shape \(\) is required"):
+        optim.with_hyperparams(state, learning_rate=fnp.ones(2))
+
+
+def test_hyperparameters_of_a_train_step():
+    ts = fg.make_train_step(lambda w, batch: fnp.sum(w * batch), optim.inject_hyperparams(optim.sgd)(0.5))
+    state = ts.init(fnp.zeros(2))
+    for rate in (0.5, 0.125):
+        before = np.asarray(state.params)
+        state, _ = ts.step(optim.with_hyperparams(state, learning_rate=rate), fnp.ones(2))
+        np.testing.assert_allclose(np.asarray(state.params), before - rate)

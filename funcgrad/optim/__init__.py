@@ -133,6 +133,12 @@ from funcgrad.optim.factored import (
     FactoredState,
     scale_by_factored_rms,
 )
+from funcgrad.optim.hyperparams import (
+    InjectHyperparamsState,
+    inject_hyperparams,
+    inject_stateful_hyperparams,
+    with_hyperparams,
+)
 from funcgrad.optim.lbfgs import (
     ScaleByLBFGSState,
     lbfgs,
@@ -230,14 +236,11 @@ from funcgrad.optim.variants import (
 from funcgrad.optim.wrappers import (
     ApplyIfFiniteState,
     ConditionallyTransformState,
-    InjectHyperparamsState,
     MultiSteps,
     MultiStepsState,
     apply_if_finite,
     conditionally_mask,
     conditionally_transform,
-    inject_hyperparams,
-    inject_stateful_hyperparams,
     skip_large_updates,
     skip_not_finite,
 )
@@ -442,6 +445,7 @@ __all__ = [
     "warmup_exponential_decay",
     "warmup_exponential_decay_schedule",
     "with_extra_args_support",
+    "with_hyperparams",
     "yogi",
     "zero_nans",
 ]

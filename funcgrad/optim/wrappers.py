@@ -1,10 +1,9 @@
-"""Optimizers around an optimizer: accumulation, hyperparameters in the state, skipping, averaging."""
+"""Optimizers around an optimizer: accumulation over calls, refusal of bad gradients, conditions."""
 
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
@@ -18,7 +17,6 @@ from funcgrad.optim.base import (
     Tree,
     all_finite,
     cast,
-    is_number,
     require_int,
     safe_increment,
     scaled,
@@ -233,101 +231,3 @@ def skip_large_updates(
     square = tree_vdot(updates, updates)
     skip = fnp.logical_not(square < max_squared_norm)
     return skip, {"should_skip": skip, "norm_squared": square}
-
-
-class InjectHyperparamsState(NamedTuple):
-    """The count of updates (int32), the hyperparameters by name (arrays), and the inner state."""
-
-    count: Any
-    hyperparams: dict[str, Any]
-    inner_state: State
-
-
-def inject_hyperparams(
-    inner_factory: Callable[..., Optimizer], static_args: str | Iterable[str] = (), hyperparam_dtype: Any = None
-) -> Callable[..., Optimizer]:
-    """Make a factory whose optimizer keeps its numeric hyperparameters in the state, as float32 arrays.
-
-    They can be read and replaced between two calls of a jitted step without a retrace, as ggmlR's ``opt$lr <- x``.
-    A schedule is evaluated at every update and its value stored under the same name. Booleans, integers whose
-    default is an integer (sizes and numbers of steps), and the names in ``static_args`` stay Python values.
-
-    >>> from funcgrad.optim.aliases import sgd
-    >>> opt = inject_hyperparams(sgd)(learning_rate=0.5)
-    >>> state = opt.init(fnp.zeros(1))
-    >>> state.hyperparams["learning_rate"] = fnp.asarray(2.0)
-    >>> updates, state = opt.update(fnp.ones(1), state)
-    >>> float(updates[0])
-    -2.0
-    """
-    static = {static_args} if isinstance(static_args, str) else set(static_args)
-    signature = inspect.signature(inner_factory)
-    if not static <= set(signature.parameters):
-        unknown = sorted(static - set(signature.parameters))
-        raise ValueError(f"inject_hyperparams: static_args must be parameters of the factory, got {unknown}")
-    dtype = fnp.float32 if hyperparam_dtype is None else hyperparam_dtype
-
-    @functools.wraps(inner_factory)
-    def factory(*args: Any, **kwargs: Any) -> Optimizer:
-        inner_factory(*args, **kwargs)  # its checks see the plain numbers
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
-        fixed, numbers, schedules = _classify(signature, bound.arguments, static)
-        return _injected(signature, inner_factory, fixed, numbers, schedules, dtype)
-
-    return factory
-
-
-inject_stateful_hyperparams = inject_hyperparams
-
-
-def _classify(
-    signature: inspect.Signature, arguments: dict[str, Any], static: set[str]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Schedule]]:
-    fixed: dict[str, Any] = {}
-    numbers: dict[str, Any] = {}
-    schedules: dict[str, Schedule] = {}
-    for name, value in arguments.items():
-        parameter = signature.parameters[name]
-        size = isinstance(value, int) and type(parameter.default) is int  # also True for booleans
-        if parameter.kind is parameter.VAR_KEYWORD:
-            fixed.update(value)
-        elif name in static or size or isinstance(value, bool | Optimizer):
-            fixed[name] = value
-        elif is_number(value) or (hasattr(value, "dtype") and getattr(value, "shape", None) == ()):
-            numbers[name] = value
-        elif callable(value) and not any(word in name for word in ("mask", "label", "numbers", "_fn")):
-            schedules[name] = value
-        else:
-            fixed[name] = value
-    return fixed, numbers, schedules
-
-
-def _injected(
-    signature: inspect.Signature,
-    inner_factory: Callable[..., Optimizer],
-    fixed: dict[str, Any],
-    numbers: dict[str, Any],
-    schedules: dict[str, Schedule],
-    dtype: Any,
-) -> Optimizer:
-    def leaf(value: Any) -> Any:
-        return cast(fnp.asarray(value), dtype)
-
-    def values(count: Any) -> dict[str, Any]:
-        return {name: leaf(schedule(count)) for name, schedule in schedules.items()}
-
-    def build(hyperparams: dict[str, Any]) -> OptimizerExtraArgs:
-        return with_extra_args_support(inner_factory(**fixed, **hyperparams))
-
-    def init(params: Tree) -> State:
-        count = zero_count()
-        hyperparams = {name: leaf(value) for name, value in numbers.items()} | values(count)
-        return InjectHyperparamsState(count, hyperparams, build(hyperparams).init(params))
-
-    def update(grads: Tree, state: State, params: Tree = None, **extra: Any) -> tuple[Tree, State]:
-        hyperparams = dict(state.hyperparams) | values(state.count)
-        updates, inner_state = build(hyperparams).update(grads, state.inner_state, params, **extra)
-        return updates, InjectHyperparamsState(safe_increment(state.count), hyperparams, inner_state)
-
-    return OptimizerExtraArgs(init, update)
