@@ -205,3 +205,19 @@ def test_memory_as_the_planner_sees_it() -> None:
         plain, remat = (compiled(r, n).memory_analysis().temp_size_in_bytes for r in (False, True))
         assert 3 * n * one <= plain < 4 * n * one  # exp h, cos, and tanh
         assert n * one <= remat < 1.1 * n * one  # h
+
+
+def test_linearize_runs_the_function_once() -> None:
+    """The linear function reads what the forward scan saved; neither it nor a jitted part computes values again."""
+
+    def f(h: Any, xs: Any) -> Any:
+        h, ys = lax.scan(lambda h, x: (fnp.tanh(KERNEL @ h + fnp.exp(x)), h), h, xs)
+        return fg.jit(lambda h, ys: fnp.sin(h) + ys.sum(0))(h, ys)
+
+    _, linear = fg.linearize(f, H, XS)
+    graph = fg.make_graph(linear)(H, XS)
+
+    def names(g: Graph) -> set[str]:
+        return {e.prim.name for e in g.eqns} | {n for e in g.eqns for s in subgraphs(e) for n in names(s)}
+
+    assert not names(graph) & {"tanh", "exp", "sin", "cos"} and "scan" in names(graph)

@@ -132,6 +132,23 @@ class Call(Primitive):
         n = len(self.graph.outputs)
         return outs[:n], spread_tangents(self.graph, known, outs[n:])
 
+    def linear_halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
+        """The call that also gives residuals, and the tangents: a function of tangents, its results and operands."""
+        mask = float_mask(self.graph.in_avals, mask)
+        key, n = ("linear halves", mask), len(self.graph.outputs)
+        if key not in self.graph.memo:
+            graph, known = jvp_graph(self.graph, mask, joint=False)
+            parts = split(graph, sum(mask), n)
+            self.graph.memo[key] = (parts, known, self.with_graph(parts.early), self.with_graph(parts.late))
+        parts, known, forward, late = self.graph.memo[key]
+
+        def push(ts: Sequence[Any], outs: Sequence[Any], xs: Sequence[Any]) -> list[Any]:
+            tangents = [t for t, m in zip(ts, mask, strict=True) if m]
+            pushed = bind_all(late, *crossing_values(self.graph, parts, outs[n:], xs), *tangents)
+            return spread_tangents(self.graph, known, pushed)
+
+        return forward, push
+
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         graph, marks = batch_graph(self.graph, size, mapped)
         return bind_all(self.with_graph(graph), *xs), marks
@@ -165,6 +182,7 @@ class Checkpoint(Call):
 
     policy: Policy | None = None
     name = "checkpoint"
+    linear_halves = None  # type: ignore[assignment]  # nothing is kept
 
     def with_graph(self, graph: Graph) -> Checkpoint:
         return Checkpoint(graph, self.label, self.policy)
@@ -276,7 +294,7 @@ class CustomJVP(Call):
     rule: Rule | None = None
     num_closed: int = 0
     name = "custom_jvp"
-    jvp_joint = None  # type: ignore[assignment]  # the user's rule gives the tangent
+    jvp_joint = linear_halves = None  # type: ignore[assignment]  # the user's rule gives the tangent
 
     def halves(self, mask: Sequence[bool]) -> Any:
         check_closed(self, mask)
@@ -344,7 +362,7 @@ class CustomVJP(Call):
     bwd: Rule | None = None
     num_closed: int = 0
     name = "custom_vjp"
-    jvp_joint = None  # type: ignore[assignment]  # the user's rule gives the tangent
+    jvp_joint = linear_halves = None  # type: ignore[assignment]  # the user's rule gives the tangent
 
     def rules(self) -> tuple[Graph, Graph]:
         """The two graphs."""

@@ -11,6 +11,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.control.call import eval_graph, spread_tangents, tangents_of, with_marks
 from funcgrad.control.prune import Pruned, prune_scan, prune_while
+from funcgrad.control.scan_linear import linear_halves, moving_inputs
 from funcgrad.control.scan_reverse import active_operands, halves
 from funcgrad.errors import MissingRule, message
 from funcgrad.ir import Aval, Graph, Literal, Var
@@ -97,18 +98,12 @@ class Scan(Primitive):
 
     def jvp_joint(self, ts: Sequence[Any], *xs: Any) -> tuple[list[Any], list[Any]]:
         """Results and their tangents from one scan that carries both."""
-        marks = list(tangents_of(self.body, ts)[0])
         first, last = self.num_consts, self.num_consts + self.num_carry
-        while True:
-            graph, known = jvp_graph(self.body, marks)
-            spread_known = spread_tangents(self.body, known, known)[: self.num_carry]
-            more = [m or bool(t) for m, t in zip(marks[first:last], spread_known, strict=True)]
-            if more == marks[first:last]:
-                break
-            marks[first:last] = more
+        marks, moves, graph = moving_inputs(self, [t is not None for t in ts])
         n, m, k = len(self.body.inputs), len(self.body.outputs), self.num_carry
         t_in = spread_inputs(graph.inputs[n:], marks)
-        t_out = spread_tangents(self.body, known, graph.outputs[m:])
+        t_out = refill(graph.outputs[m:], [dtypes.is_float(a.dtype) for a in self.body.out_avals])
+        t_out = [t if move else None for t, move in zip(t_out, moves, strict=True)]
         t_carry = spread_carry(self.body, graph.outputs[m:], marks[first:last])
         body = Graph(
             interleave(self.parts(graph.inputs[:n]), self.parts(t_in)),
@@ -128,6 +123,10 @@ class Scan(Primitive):
             *refill(outs[at + rows :], [t is not None for t in t_out[k:]]),
         ]
         return primals, tangents
+
+    def linear_halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
+        """The scan that also stacks what its tangents need, and the tangents: a scan in the same direction."""
+        return linear_halves(self, mask)
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         return self.batch_named(size, mapped, None, *xs)

@@ -85,10 +85,9 @@ def _plan(scan: Scan, mask: Sequence[bool]) -> Plan:
     n = len(body.outputs)
     parts = split(joint, sum(with_ct), n)
     rows = {a: i for i, a in enumerate(parts.early.outputs[:n]) if i >= k and isinstance(a, Var)}
-    invariant, again, saved = _sources(parts.early, first, k, parts.crossing, rows)
+    invariant, again, saved = sources(parts.early, first, k, parts.crossing, rows)
     outs = [*parts.early.outputs[:n], *saved]
-    elsewhere = {v for e in invariant for v in e.outputs} | {*body.inputs[:first], *body.inputs[first + k :]}
-    kept = {v: i for v, i in rows.items() if v not in elsewhere} | {v: n + i for i, v in enumerate(saved)}
+    kept = kept_rows(body, first, k, invariant, rows, saved)
     forward = Graph(body.inputs, eliminate(parts.early.eqns, outs), outs, body.name)
     marked = [v for v, w in zip(body.inputs, wrt, strict=True) if w]
     cts = dict(zip([i for i, c in enumerate(with_ct) if c], joint.inputs[len(body.inputs) :], strict=True))
@@ -105,7 +104,7 @@ def _plan(scan: Scan, mask: Sequence[bool]) -> Plan:
     )
 
 
-def _sources(
+def sources(
     early: Graph, num_consts: int, num_carry: int, crossing: Sequence[Var], rows: Collection[Var]
 ) -> tuple[list[Equation], list[Equation], list[Var]]:
     """Sort the early equations: those of consts only, those cheap enough to run again; and the variables to save.
@@ -134,6 +133,15 @@ def _sources(
             continue
         there.update(eqn.outputs)
     return invariant, again, saved
+
+
+def kept_rows(
+    body: Graph, first: int, k: int, invariant: Sequence[Equation], rows: dict[Var, int], saved: Sequence[Var]
+) -> dict[Var, int]:
+    """The variables there is a row of per step, and which output that is: of the body, or saved behind those."""
+    elsewhere = {v for e in invariant for v in e.outputs} | {*body.inputs[:first], *body.inputs[first + k :]}
+    n = len(body.outputs)
+    return {v: i for v, i in rows.items() if v not in elsewhere} | {v: n + i for i, v in enumerate(saved)}
 
 
 @dataclass(frozen=True, eq=False)

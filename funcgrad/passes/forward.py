@@ -41,11 +41,13 @@ def _jvp_graph(graph: Graph, wrt: Sequence[bool], joint: bool) -> tuple[Graph, t
             ts = [tangents.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
             moves = any(t is not None for t in ts) and any(dtypes.is_float(v.aval.dtype) for v in eqn.outputs)
             together = moves and joint and getattr(eqn.prim, "jvp_joint", None) is not None
-            if not together:
+            apart = moves and not joint and getattr(eqn.prim, "linear_halves", None) is not None
+            if not (together or apart):
                 builder.adopt(eqn)
             if moves:
                 with at_site(eqn.site):
-                    (_push_joint if together else _push)(builder, eqn, ts, tangents)
+                    push = _push_joint if together else _push_halves if apart else _push
+                    push(builder, eqn, ts, tangents)
         outs = [a for a in graph.outputs if dtypes.is_float(a.aval.dtype)]
         ts_out = [None if isinstance(a, Literal) else tangents.get(a) for a in outs]
         atoms = [builder.atom(zeros(a.aval) if t is None else t) for a, t in zip(outs, ts_out, strict=True)]
@@ -70,6 +72,16 @@ def _push_joint(builder: Builder, eqn: Any, ts: list[Any], tangents: dict[Any, A
     old = {o.var: v for o, v in zip(outs, eqn.outputs, strict=True)}
     made.outputs = tuple([old.get(v, v) for v in made.outputs])
     _record(eqn, t_outs, tangents)
+
+
+def _push_halves(builder: Builder, eqn: Any, ts: list[Any], tangents: dict[Any, Any]) -> None:
+    """One equation for the values that also gives what the tangents need, others for the tangents."""
+    xs = [builder.tracer(a) for a in eqn.inputs]
+    forward, push = eqn.prim.linear_halves(tuple([t is not None for t in ts]))
+    outs = builder.emit(forward, xs)
+    made, n = builder.eqns[-1], len(eqn.outputs)
+    made.outputs = (*eqn.outputs, *made.outputs[n:])
+    _record(eqn, push(ts, [*[builder.tracer(v) for v in eqn.outputs], *outs[n:]], xs), tangents)
 
 
 def _record(eqn: Any, t_outs: Sequence[Any], tangents: dict[Any, Any]) -> None:
