@@ -352,7 +352,7 @@ def replay(graph: Graph, args: Sequence[Any], known: dict[Var, Value] | None = N
     env.update(zip(graph.inputs, args, strict=True))
     last = last_uses(graph)
     for i, eqn in enumerate(graph.eqns):
-        if not all(v in env for v in eqn.outputs):
+        if not eqn.outputs or not all(v in env for v in eqn.outputs):
             xs = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             saved, _local.site = _local.site, eqn.site
             try:

@@ -7,6 +7,8 @@ found on the device before the update is committed: a refused step leaves the st
 from __future__ import annotations
 
 import math
+import signal
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -127,7 +129,11 @@ def make_train_step(
         return TrainState(params, optimizer.init(params), held, own_key, clip, *counters, zero)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
-        new, metrics, peaks = captured(state, batch)
+        with _Interrupts() as interrupts:
+            new, metrics, peaks = captured(state, batch)
+        if interrupts.pending:  # the caller will never see the new state: let the old one hold it
+            _take_back(state, new)
+            interrupts.deliver()
         if on_nonfinite == "raise" and not bool(metrics["finite"]):
             _take_back(state, new)
             raise _refusal(state, metrics, peaks)
@@ -135,6 +141,30 @@ def make_train_step(
 
     step.captured = captured  # type: ignore[attr-defined]
     return TrainStep(init, step)
+
+
+class _Interrupts:
+    """Holds back Ctrl-C in the main thread while a state is being replaced, so that no half of it is ever seen."""
+
+    def __init__(self) -> None:
+        self.pending: list[Any] = []
+        self.main = threading.current_thread() is threading.main_thread()
+
+    def __enter__(self) -> _Interrupts:
+        if self.main:
+            self.before = signal.signal(signal.SIGINT, lambda *args: self.pending.append(args))
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.main:
+            signal.signal(signal.SIGINT, self.before)
+            if exc[0] is not None:
+                self.deliver()
+
+    def deliver(self) -> None:
+        """Do what Ctrl-C would have done."""
+        if self.pending and callable(self.before):
+            self.before(*self.pending[-1])
 
 
 def _take_back(old: TrainState, new: TrainState) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import signal
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -271,3 +274,68 @@ def test_a_replay_buffer_stays_on_the_device() -> None:
                 got = np.asarray(read(table, index))
             assert seen.bytes_uploaded == index.nbytes and seen.bytes_downloaded == got.nbytes
             np.testing.assert_array_equal(got, host[index])
+
+
+# -- interruptions -----------------------------------------------------------------------------------------------
+def test_an_exception_in_a_callback_leaves_the_state_whole(device: str) -> None:
+    def check(x: Any) -> None:
+        if np.abs(x).max() > 50:
+            raise RuntimeError("stop here")
+
+    def watched(p: Any, batch: Any) -> Any:
+        fg.debug.callback(check, batch["x"])
+        return loss(p, batch)
+
+    ts = fg.make_train_step(watched, optim.adam(1e-2))
+    state = ts.init(params())
+    rng = np.random.default_rng(0)
+    state, _ = ts.step(state, make_batch(rng))
+    before = values(state)
+    far = make_batch(rng)
+    with pytest.raises(RuntimeError, match="stop here"):
+        ts.step(state, {"x": far["x"] * 1000, "y": far["y"]})
+    assert all(a.tobytes() == b.tobytes() for a, b in zip(before, values(state), strict=True))
+    state, metrics = ts.step(state, far)
+    assert int(state.step) == 2 and bool(metrics["finite"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Ctrl-C inside a __del__
+def test_an_interrupt_leaves_the_old_state_or_the_new_one() -> None:
+    """Ctrl-C at random moments: what the caller holds always equals the state of some number of whole steps."""
+    rng = np.random.default_rng(3)
+    batch = make_batch(rng)
+    ts = fg.make_train_step(loss, optim.adam(1e-2), max_grad_norm=1.0)
+    states = [values(ts.init(params()))]
+    state = ts.init(params())
+    for _ in range(400):
+        state, _ = ts.step(state, batch)
+        states.append(values(state))
+    state = ts.init(params())
+    interrupted = 0
+    stop = threading.Event()
+
+    def interrupt() -> None:
+        while not stop.wait(float(rng.uniform(0.0001, 0.003))):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        while int(state.step) < 300:
+            try:
+                state, _ = ts.step(state, batch)
+            except KeyboardInterrupt:
+                interrupted += 1
+            now = values(state)
+            assert any(all(a.tobytes() == b.tobytes() for a, b in zip(now, s, strict=True)) for s in states)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        while True:
+            try:
+                stop.set()
+                thread.join()
+                break
+            except KeyboardInterrupt:
+                continue
+    assert interrupted > 0

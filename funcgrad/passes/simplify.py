@@ -15,7 +15,7 @@ from funcgrad.ir import Atom, Equation, Graph, Literal, Var, subgraphs
 from funcgrad.prims.layout import Broadcast, Reshape, Transpose
 from funcgrad.prims.pointwise import Convert, Div, Mul, MulNz, Neg, Sub
 
-__all__ = ["dead_code", "eliminate", "simplify"]
+__all__ = ["dead_code", "eliminate", "has_effects", "simplify"]
 
 
 def dead_code(graph: Graph) -> Graph:
@@ -54,10 +54,11 @@ def has_effect(eqn: Equation) -> bool:
     """Whether an equation does something besides giving results, itself or in a graph that it holds."""
     if eqn.prim.effectful or not eqn.prim.multiple:
         return eqn.prim.effectful
-    return any(_effects(g) for g in subgraphs(eqn))
+    return any(has_effects(g) for g in subgraphs(eqn))
 
 
-def _effects(graph: Graph) -> bool:
+def has_effects(graph: Graph) -> bool:
+    """Whether a graph does something besides giving results."""
     if "effects" not in graph.memo:
         graph.memo["effects"] = any(has_effect(e) for e in graph.eqns)
     found: bool = graph.memo["effects"]

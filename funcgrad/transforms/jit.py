@@ -20,7 +20,7 @@ from funcgrad.array import Array, asarray, default_device, Gone, is_data, Read, 
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph
-from funcgrad.passes.simplify import dead_code
+from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
@@ -172,7 +172,9 @@ class Jit:
         with self._lock:
             if entry.executable is None:
                 k = len(entry.captured)
-                executable = entry.device.compile(entry.graph, frozenset(k + i for i in entry.donated))
+                # A callback may raise in the middle: then what was donated must still be whole.
+                given = () if has_effects(entry.graph) else entry.donated
+                executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
                 report_donation(self.name, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
