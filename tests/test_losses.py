@@ -10,6 +10,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import losses
+from funcgrad.losses.common import shifted
 
 R = np.random.default_rng(0)
 X, Y = (R.normal(0, 3, (6, 5)).astype(np.float32) for _ in range(2))
@@ -105,6 +106,12 @@ def test_softmax_losses_with_a_mask():
         grad = fg.grad(lambda x, loss=loss, target=target: fnp.sum(loss(x, target, where=a(MASK))))(a(dirty))
         assert np.isfinite(np.asarray(grad)).all()
         np.testing.assert_array_equal(np.asarray(grad)[~MASK], 0.0)
+
+
+def test_no_infinity_arises_where_nothing_counts():
+    """So that a search for the first NaN of a step does not stop at a padded example."""
+    scores, log_total = shifted(a(X), -1, a(MASK))
+    assert np.isfinite(np.asarray(scores)).all() and np.isfinite(np.asarray(log_total)).all()
 
 
 def test_whole_examples_can_be_masked():

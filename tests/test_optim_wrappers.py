@@ -68,6 +68,12 @@ def test_clip_by_global_norm(size, limit):
         np.testing.assert_allclose(np.asarray(updates[key]), values[key] * factor, rtol=3e-6)
 
 
+def test_clip_adds_its_epsilon_to_the_norm():
+    values = np.array([3e-5, -4e-5], np.float32)
+    updates, _ = optim.clip_by_global_norm(1e-5).update(fnp.asarray(values), ())
+    np.testing.assert_allclose(np.asarray(updates), values * 1e-5 / 5.1e-5, rtol=1e-5)
+
+
 def test_clip_where_float32_cannot_hold_the_norm():
     """Twelve elements of 1e38 have the norm 3.5e38; the factor is still right, to the digits of a small number."""
     values = np.full((3, 4), 1e38, np.float32)

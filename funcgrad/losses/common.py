@@ -56,13 +56,14 @@ def shifted(logits: Array, axis: Axis, where: Array | None) -> tuple[Array, Arra
 
     Subtracting the largest first keeps every digit of a difference between two logits of 1e4.
     """
-    counted = logits if where is None else fnp.where(where, logits, -math.inf)
+    if where is None:
+        scores = logits - lax.stop_gradient(fnp.max(logits, axis=axis, keepdims=True))
+        return scores, fnp.log(fnp.sum(fnp.exp(scores), axis=axis, keepdims=True))
+    counted = fnp.where(where, logits, -math.inf)
     top = lax.stop_gradient(fnp.max(counted, axis=axis, keepdims=True))
     top = fnp.where(fnp.isfinite(top), top, 0.0)
     total = fnp.sum(fnp.exp(counted - top), axis=axis, keepdims=True)
-    if where is not None:
-        total = fnp.where(total > 0.0, total, 1.0)  # all masked: any positive value will do
-    return logits - top, fnp.log(total)
+    return logits - top, fnp.log(fnp.where(total > 0.0, total, 1.0))  # nothing counts: any finite value will do
 
 
 def log_softmax(logits: Array, axis: Axis, where: Array | None) -> Array:

@@ -38,9 +38,8 @@ def ctc_loss(
     blanks = fnp.full((batch, length + 1), blank_id, dtype=labels.dtype)
     pairs = fnp.stack([blanks[:, :-1], labels], axis=2)
     states = fnp.concatenate([fnp.reshape(pairs, (batch, 2 * length)), blanks[:, -1:]], axis=1)
-    skip = fnp.concatenate([fnp.full((batch, 2), False), states[:, 2:] != states[:, :-2]], axis=1)
-    odd = fnp.arange(2 * length + 1) % 2 == 1
-    skip = fnp.logical_and(skip[:, : 2 * length + 1], odd[None, :])
+    # a path may jump over a blank between two different labels; blanks are equal, so none of them is jumped to
+    skip = fnp.concatenate([fnp.full((batch, 2), False), states[:, 2:] != states[:, :-2]], axis=1)[:, : 2 * length + 1]
     index = fnp.broadcast_to(states[:, None, :], (batch, frames, 2 * length + 1))
     emit = fnp.take_along_axis(log_softmax(logits, -1, None), index, axis=2)
     padding = like(logit_paddings, logits)
