@@ -440,8 +440,11 @@ def stage_times(n: int) -> dict[str, float]:
 @pytest.mark.slow
 def test_no_pass_is_quadratic() -> None:
     """Four times the equations take about four times as long; a quadratic pass would take sixteen times."""
-    small = [stage_times(5_000) for _ in range(2)]
-    large = [stage_times(20_000) for _ in range(2)]
-    for stage in small[0]:
-        a, b = min(t[stage] for t in small), min(t[stage] for t in large)
-        assert b < 9 * a + 0.02, f"{stage}: {a:.3f} s for 5,000 equations and {b:.3f} s for 20,000"
+    small, large = stage_times(5_000), stage_times(20_000)
+    for _ in range(3):
+        slow = {k: (a, large[k]) for k, a in small.items() if large[k] > 9 * a + 0.02}
+        if not slow:
+            return
+        # a busy machine may have been in the way: keep the best of several
+        small, large = [{k: min(v, again[k]) for k, v in best.items()} for best, again in ((small, stage_times(5_000)), (large, stage_times(20_000)))]
+    raise AssertionError(f"seconds for 5,000 and 20,000 equations: {slow}")
