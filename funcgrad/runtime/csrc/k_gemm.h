@@ -10,8 +10,11 @@
 #include "k_vec.h"
 
 /* Registers: MR * NV sums, NV vectors of b and one broadcast of a. */
-#if defined(__AVX512F__) || defined(__aarch64__)
+#if defined(__AVX512F__)
 #define MR 12
+#define NV 2
+#elif defined(__aarch64__)
+#define MR 8
 #define NV 2
 #else
 #define MR 4
@@ -109,17 +112,20 @@ typedef void (*gemm_micro_fn)(int64_t nr, int64_t k, const char *a, int64_t am, 
     }
 #define GEMM_MICRO(mr, nv) GEMM_MICRO_PART(mr, nv, 0) GEMM_MICRO_PART(mr, nv, 1)
 #define GEMM_MICROS_4(nv) GEMM_MICRO(1, nv) GEMM_MICRO(2, nv) GEMM_MICRO(3, nv) GEMM_MICRO(4, nv)
+#define GEMM_MICROS_8(nv) GEMM_MICRO(5, nv) GEMM_MICRO(6, nv) GEMM_MICRO(7, nv) GEMM_MICRO(8, nv)
+#define GEMM_MICROS_12(nv) GEMM_MICRO(9, nv) GEMM_MICRO(10, nv) GEMM_MICRO(11, nv) GEMM_MICRO(12, nv)
 #define GEMM_NAMES_4(nv, part)                                                                                        \
     gemm_micro_1_##nv##_##part, gemm_micro_2_##nv##_##part, gemm_micro_3_##nv##_##part, gemm_micro_4_##nv##_##part
+#define GEMM_NAMES_8(nv, part)                                                                                        \
+    gemm_micro_5_##nv##_##part, gemm_micro_6_##nv##_##part, gemm_micro_7_##nv##_##part, gemm_micro_8_##nv##_##part
+#define GEMM_NAMES_12(nv, part)                                                                                       \
+    gemm_micro_9_##nv##_##part, gemm_micro_10_##nv##_##part, gemm_micro_11_##nv##_##part, gemm_micro_12_##nv##_##part
 #if MR == 12
-#define GEMM_MICROS(nv)                                                                                               \
-    GEMM_MICROS_4(nv)                                                                                                 \
-    GEMM_MICRO(5, nv) GEMM_MICRO(6, nv) GEMM_MICRO(7, nv) GEMM_MICRO(8, nv)                                            \
-    GEMM_MICRO(9, nv) GEMM_MICRO(10, nv) GEMM_MICRO(11, nv) GEMM_MICRO(12, nv)
-#define GEMM_NAMES(nv, part)                                                                                          \
-    {GEMM_NAMES_4(nv, part),     gemm_micro_5_##nv##_##part,  gemm_micro_6_##nv##_##part,  gemm_micro_7_##nv##_##part, \
-     gemm_micro_8_##nv##_##part, gemm_micro_9_##nv##_##part,  gemm_micro_10_##nv##_##part, gemm_micro_11_##nv##_##part, \
-     gemm_micro_12_##nv##_##part}
+#define GEMM_MICROS(nv) GEMM_MICROS_4(nv) GEMM_MICROS_8(nv) GEMM_MICROS_12(nv)
+#define GEMM_NAMES(nv, part) {GEMM_NAMES_4(nv, part), GEMM_NAMES_8(nv, part), GEMM_NAMES_12(nv, part)}
+#elif MR == 8
+#define GEMM_MICROS(nv) GEMM_MICROS_4(nv) GEMM_MICROS_8(nv)
+#define GEMM_NAMES(nv, part) {GEMM_NAMES_4(nv, part), GEMM_NAMES_8(nv, part)}
 #else
 #define GEMM_MICROS(nv) GEMM_MICROS_4(nv)
 #define GEMM_NAMES(nv, part) {GEMM_NAMES_4(nv, part)}

@@ -176,8 +176,8 @@ typedef void (*scatter_fn)(char *out, const char *upd, int64_t n);
         }                                                                                                             \
     }
 /* NaN wins, as everywhere */
-#define SCATTER_FMIN (u < o) | (u != u) ? u : o
-#define SCATTER_FMAX (u > o) | (u != u) ? u : o
+#define SCATTER_FMIN ((u < o) | (u != u)) ? u : o
+#define SCATTER_FMAX ((u > o) | (u != u)) ? u : o
 typedef uint8_t uint8_t_any;
 typedef int32_any int32_t_any;
 typedef uint32_any uint32_t_any;
