@@ -39,7 +39,7 @@ from funcgrad.losses import (
     squared_error,
     triplet_margin_loss,
 )
-from funcgrad.optim import contrib, tree_utils
+from funcgrad.optim import contrib, tree, tree_utils
 from funcgrad.optim.accumulators import (
     EmaState,
     ScaleByAdaDeltaState,
@@ -435,6 +435,7 @@ __all__ = [
     "stateless",
     "step_decay",
     "trace",
+    "tree",
     "tree_utils",
     "triplet_margin_loss",
     "unitwise_norm",

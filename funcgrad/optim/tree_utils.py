@@ -136,6 +136,31 @@ def _find(state: Any, key: str) -> list[Any]:
     return [found for name, value in items for found in ([value] if name == key else _find(value, key))]
 
 
+def tree_set(state: Any, **values: Any) -> Any:
+    """The state with the named fields or dict keys replaced wherever they occur; KeyError for a name that does not.
+
+    See ``with_hyperparams`` for one that keeps dtypes and shapes.
+
+    >>> from funcgrad.optim.aliases import adam
+    >>> state = tree_set(adam(0.1).init(fnp.zeros(2)), count=fnp.asarray(7))
+    >>> int(tree_get(state, "count"))
+    7
+    """
+    for name in values:
+        if not _find(state, name):
+            raise KeyError(f"tree_set: a part named {name!r} is required, got none in the state")
+    return _set(state, values)
+
+
+def _set(state: Any, values: dict[str, Any]) -> Any:
+    if isinstance(state, dict):
+        return {key: values[key] if key in values else _set(part, values) for key, part in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        named = zip(state._fields, state, strict=True)
+        return type(state)(*(values[name] if name in values else _set(part, values) for name, part in named))
+    return type(state)(_set(part, values) for part in state) if isinstance(state, tuple | list) else state
+
+
 tree_l2_norm = tree_norm
 tree_scalar_mul = tree_scale
 tree_add_scalar_mul = tree_add_scale
