@@ -103,6 +103,26 @@ def test_optimizer_follows_its_paper(name, options, truth, settings):
     assert_close(trail, reference.run(truth, params, grads, lr=RATE, **settings), tol)
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "truth", "settings"),
+    [pytest.param(*case, id=f"{case[0]}-{i}") for i, case in enumerate(CASES)],
+)
+def test_reference_device_keeps_float64(name, options, truth, settings):
+    """The same in float64 on the reference device, to its rounding: no formula hides a float32 in the middle."""
+    params, grads = make_params(), make_grads(30)
+    if name == "adafactor":
+        params, grads = params[:3], [row[:3] for row in grads]
+    opt = getattr(optim, name)(RATE, **options)
+    with fg.default_device("numpy"):
+        values = [fnp.asarray(p, dtype=fnp.float64) for p in params]
+        state, trail = opt.init(values), []
+        for row in grads:
+            updates, state = opt.update([fnp.asarray(g, dtype=fnp.float64) for g in row], state, values)
+            values = optim.apply_updates(values, updates)
+            trail.append([np.asarray(u) for u in updates])
+    assert_close(trail, reference.run(truth, params, grads, lr=RATE, **settings), 1e-11)
+
+
 def test_learning_rate_can_be_a_schedule_or_an_array():
     params, grads = make_params(), make_grads(20)
     rate = optim.linear(0.1, 0.01, 10)

@@ -159,3 +159,18 @@ def test_a_program_written_for_optax():
     assert float(value) < 1e-6
     assert int(optax.tree_utils.tree_get(opt_state[1], "mu")["w"].shape[0]) == 3
     assert float(optax.tree_utils.tree_l2_norm(params)) == pytest.approx(np.linalg.norm(truth), rel=1e-3)
+
+
+def test_lbfgs_in_float64():
+    matrix = np.diag([1.0, 10.0, 100.0])
+    with fg.default_device("numpy"):
+        a = fnp.asarray(matrix, dtype=fnp.float64)
+        f = lambda x: 0.5 * x @ (a @ x) - fnp.sum(x)
+        params = fnp.zeros(3, dtype=fnp.float64)
+        opt = optim.lbfgs()
+        state = opt.init(params)
+        for _ in range(15):
+            value, grad = fg.value_and_grad(f)(params)
+            updates, state = opt.update(grad, state, params, value=value, grad=grad, value_fn=f)
+            params = optim.apply_updates(params, updates)
+    np.testing.assert_allclose(np.asarray(params), [1.0, 0.1, 0.01], rtol=1e-12)

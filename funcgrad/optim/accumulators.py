@@ -77,7 +77,7 @@ def ema(decay: Scalar, debias: bool = True, accumulator_dtype: Any = None) -> Op
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        correction = bias_correction(decay, count) if debias else None
+        correction = bias_correction(decay, count, grads) if debias else None
 
         def leaf(g: Any, old: Any) -> tuple[Any, Any]:
             new = moment(decay, g, cast(old, g.dtype))
@@ -125,7 +125,7 @@ def scale_by_rms(
         return ScaleByRmsWithCountState(zero_count(), nu) if bias_correction else ScaleByRmsState(nu)
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
-        count, correction = _corrected(state, decay, bias_correction)
+        count, correction = _corrected(state, decay, bias_correction, grads)
 
         def leaf(g: Any, nu: Any) -> tuple[Any, Any]:
             n = moment(decay, fnp.square(g), nu)
@@ -142,11 +142,11 @@ def _require_rms(op: str, decay: Scalar, eps: Scalar, initial_scale: Scalar) -> 
     require(op, "[0, inf)", eps=eps, initial_scale=initial_scale)
 
 
-def _corrected(state: State, decay: Scalar, wanted: bool) -> tuple[Any, Scalar]:
+def _corrected(state: State, decay: Scalar, wanted: bool, grads: Tree) -> tuple[Any, Scalar]:
     if not wanted:
         return None, 1.0
     count = safe_increment(state.count)
-    return count, bias_correction(decay, count)
+    return count, bias_correction(decay, count, grads)
 
 
 def _inverse_root(nu: Any, eps: Scalar, eps_in_sqrt: bool) -> Any:
@@ -190,7 +190,7 @@ def scale_by_stddev(
         return kind(zero_count(), *moments) if bias_correction else kind(*moments)
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
-        count, correction = _corrected(state, decay, bias_correction)
+        count, correction = _corrected(state, decay, bias_correction, grads)
 
         def leaf(g: Any, mu: Any, nu: Any) -> tuple[Any, Any, Any]:
             m, n = moment(decay, g, mu), moment(decay, fnp.square(g), nu)
@@ -285,7 +285,7 @@ def scale_by_adan(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.t)
-        c1, c2, c3 = (bias_correction(b, count) for b in (b1, b2, b3))
+        c1, c2, c3 = (bias_correction(b, count, grads) for b in (b1, b2, b3))
 
         def leaf(g: Any, m: Any, v: Any, n: Any, last: Any) -> tuple[Any, ...]:
             change = fnp.where(state.t == 0, 0.0, g - last)

@@ -24,6 +24,7 @@ from funcgrad.optim.base import (
     safe_increment,
     scaled,
     select,
+    wide_dtype,
     with_extra_args_support,
     zero_count,
 )
@@ -153,16 +154,16 @@ def schedule_free(
     base_optimizer = with_extra_args_support(base_optimizer)
 
     def init(params: Tree) -> State:
-        rate = cast(fnp.asarray(b1), fnp.float32)
-        zero = fnp.zeros((), dtype=fnp.float32)
+        dtype = wide_dtype(params)
+        rate, total, largest = cast(fnp.asarray(b1), dtype), fnp.zeros((), dtype=dtype), fnp.zeros((), dtype=dtype)
         z = tree.map(lambda p: fnp.array(p), cast_tree(params, state_dtype))  # a copy, so that both can be donated
         start = fnp.ones((), dtype=fnp.int32)
-        return ScheduleFreeState(rate, zero, start, fnp.zeros((), dtype=fnp.float32), base_optimizer.init(params), z)
+        return ScheduleFreeState(rate, total, start, largest, base_optimizer.init(params), z)
 
     def update(grads: Tree, state: State, params: Tree = None, **extra: Any) -> tuple[Tree, State]:
         require_params("schedule_free", params)
         rate = learning_rate(state.step_count) if callable(learning_rate) else learning_rate
-        max_lr = fnp.maximum(state.max_lr, cast(fnp.asarray(rate), fnp.float32))
+        max_lr = fnp.maximum(state.max_lr, cast(fnp.asarray(rate), state.max_lr.dtype))
         weight = max_lr**weight_lr_power
         total = state.weight_sum + weight
         part = fnp.where(total == 0.0, 0.0, weight / total)  # the first steps of a warm-up from 0 have no weight

@@ -238,13 +238,18 @@ def moment(decay: Scalar, x: Any, old: Any) -> Any:
     return scaled(decay, old) + scaled(1.0 - decay, x)
 
 
-def bias_correction(decay: Scalar, count: Any) -> Scalar:
-    """``1 / (1 - decay**count)``, computed once per step for all leaves.
+def wide_dtype(values: Tree) -> Any:
+    """float64 when a leaf has it, which only the reference device can hold, else float32: what sums are kept in."""
+    return fnp.float64 if any(x.dtype == fnp.float64 for x in tree.leaves(values)) else fnp.float32
+
+
+def bias_correction(decay: Scalar, count: Any, like: Tree) -> Scalar:
+    """``1 / (1 - decay**count)``, computed once per step for all leaves of ``like``.
 
     In float32 the difference ``1 - 0.999`` keeps only four digits, so it is taken as ``-expm1(count * log(decay))``,
     which keeps seven; the logarithm of a plain number is taken in double precision.
     """
-    steps = cast(fnp.asarray(count), fnp.float32)
+    steps = cast(fnp.asarray(count), wide_dtype(like))
     if is_number(decay):
         if decay == 0:
             return 1.0
@@ -269,8 +274,9 @@ def add_all(values: list[Any]) -> Any:
 
 
 def tree_vdot(x: Tree, y: Tree) -> Any:
-    """The inner product of two trees, accumulated in float32."""
-    products = tree.map(lambda a, b: fnp.sum(cast(a, fnp.float32) * cast(b, fnp.float32)), x, y)
+    """The inner product of two trees, accumulated in float32 at least."""
+    dtype = wide_dtype(x)
+    products = tree.map(lambda a, b: fnp.sum(cast(a, dtype) * cast(b, dtype)), x, y)
     return add_all(tree.leaves(products))
 
 

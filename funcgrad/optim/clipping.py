@@ -20,6 +20,7 @@ from funcgrad.optim.base import (
     require_params,
     scaled,
     stateless,
+    wide_dtype,
 )
 
 # Bounds of what gradients are divided by before squaring: dividing an ordinary limit by less would overflow, and the
@@ -45,9 +46,9 @@ def clip(max_delta: Scalar) -> Optimizer:
     return stateless(lambda grads, params: tree.map(bounded, grads))
 
 
-def _largest(leaves: list[Any]) -> Any:
+def _largest(leaves: list[Any], dtype: Any) -> Any:
     """The largest magnitude, to divide by before squaring; 1 when that is not finite, so that it shows in the norm."""
-    largest = reduce(fnp.maximum, [cast(fnp.max(fnp.abs(x)), fnp.float32) for x in leaves])
+    largest = reduce(fnp.maximum, [cast(fnp.max(fnp.abs(x)), dtype) for x in leaves])
     return fnp.where(largest < math.inf, fnp.clip(largest, _TINY, _HUGE), 1.0)
 
 
@@ -56,8 +57,9 @@ def _scaled_norm(grads: Tree) -> tuple[Any, Any]:
     leaves = [x for x in tree.leaves(grads) if math.prod(x.shape)]
     if not leaves:
         return fnp.ones(()), fnp.zeros(())
-    scale = _largest(leaves)
-    squares = [fnp.sum(fnp.square(cast(x, fnp.float32) / scale)) for x in leaves]
+    dtype = wide_dtype(leaves)
+    scale = _largest(leaves, dtype)
+    squares = [fnp.sum(fnp.square(cast(x, dtype) / scale)) for x in leaves]
     return scale, fnp.sqrt(add_all(squares))
 
 

@@ -17,6 +17,7 @@ from funcgrad.optim.base import (
     safe_increment,
     scaled,
     unzip_map,
+    wide_dtype,
     zero_count,
 )
 
@@ -79,7 +80,7 @@ def scale_by_factored_rms(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         require_params(op, params)
-        t = cast(state.count - step_offset, fnp.float32) + 1.0
+        t = cast(state.count - step_offset, wide_dtype(grads)) + 1.0
         fresh = t ** (-decay_rate)
 
         def blend(old: Any, new: Any) -> Any:

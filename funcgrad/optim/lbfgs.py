@@ -18,6 +18,7 @@ from funcgrad.optim.base import (
     require_int,
     require_params,
     safe_increment,
+    wide_dtype,
     zero_count,
 )
 from funcgrad.optim.combine import chain
@@ -45,7 +46,8 @@ class ScaleByLBFGSState(NamedTuple):
 
 
 def _vector(values: Tree) -> Any:
-    leaves = [cast(fnp.reshape(x, (-1,)), fnp.float32) for x in tree.leaves(values)]
+    dtype = wide_dtype(values)
+    leaves = [cast(fnp.reshape(x, (-1,)), dtype) for x in tree.leaves(values)]
     return fnp.concatenate(leaves) if leaves else fnp.zeros((0,))
 
 
@@ -82,7 +84,7 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Op
         size = sum(math.prod(x.shape) for x in tree.leaves(params))
         # every leaf its own array, so that each can be donated
         shapes = ((size,), (size,), (memory_size, size), (memory_size, size), (memory_size,))
-        w, g, dw, du, weights = (fnp.zeros(shape, dtype=fnp.float32) for shape in shapes)
+        w, g, dw, du, weights = (fnp.zeros(shape, dtype=wide_dtype(params)) for shape in shapes)
         return ScaleByLBFGSState(zero_count(), w, g, dw, du, weights)
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
@@ -183,7 +185,7 @@ def value_and_grad_from_state(value_fn: Callable[..., Any]) -> Callable[..., tup
 
         def anew(p: Tree) -> tuple[Any, Tree]:
             value, grad = value_and_grad(value_fn)(p, *args, **kwargs)
-            return cast(fnp.asarray(value), fnp.float32), grad
+            return cast(value, part.value.dtype), grad
 
         value, grad = lax.cond(fnp.isfinite(part.value), lambda p: (part.value, part.grad), anew, params)
         return value, grad

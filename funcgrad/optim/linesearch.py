@@ -23,6 +23,7 @@ from funcgrad.optim.base import (
     scaled,
     select,
     tree_vdot,
+    wide_dtype,
     zero_count,
     zeros_like,
 )
@@ -41,8 +42,8 @@ def _bind(op: str, value_fn: Callable[..., Any], extra: dict[str, Any]) -> Calla
     return partial(value_fn, **extra)
 
 
-def _float(value: Any) -> Any:
-    return cast(fnp.asarray(value), fnp.float32)
+def _float(value: Any, like: Tree) -> Any:
+    return cast(fnp.asarray(value), wide_dtype(like))
 
 
 def _violation(error: Any) -> Any:
@@ -105,15 +106,15 @@ def scale_by_backtracking_linesearch(
     require(op, "[0, inf)", atol=atol, rtol=rtol)
 
     def init(params: Tree) -> State:
-        info = BacktrackingLinesearchInfo(zero_count(), _float(math.inf))
+        info = BacktrackingLinesearchInfo(zero_count(), _float(math.inf, params))
         grad = zeros_like(params) if store_grad else None
-        return ScaleByBacktrackingLinesearchState(_float(1.0), _float(math.inf), grad, info)
+        return ScaleByBacktrackingLinesearchState(_float(1.0, params), _float(math.inf, params), grad, info)
 
     def update(
         grads: Tree, state: State, params: Tree = None, *, value: Any, grad: Tree, value_fn: Any, **extra: Any
     ) -> tuple[Tree, State]:
         require_params(op, params)
-        function, value = _bind(op, value_fn, extra), _float(value)
+        function, value = _bind(op, value_fn, extra), _float(value, params)
         slope = tree_vdot(grads, grad)
 
         def unfinished(search: _Back) -> Any:
@@ -122,12 +123,12 @@ def scale_by_backtracking_linesearch(
 
         def shrink(search: _Back) -> _Back:
             size = fnp.where(search.count > 0, decrease_factor * search.learning_rate, search.learning_rate)
-            new = _float(function(_along(params, size, grads)))
+            new = _float(function(_along(params, size, grads)), params)
             error = _violation(new - (1.0 + rtol) * value - size * slope_rtol * slope)
             return _Back(size, new, error, search.count + 1)
 
         first = fnp.minimum(increase_factor * state.learning_rate, max_learning_rate)
-        end = lax.while_loop(unfinished, shrink, _Back(first, value, _float(math.inf), zero_count()))
+        end = lax.while_loop(unfinished, shrink, _Back(first, value, _float(math.inf, params), zero_count()))
         size = fnp.where(fnp.isinf(end.error), 0.0, end.learning_rate)
         new_grad = value_and_grad(function)(_along(params, size, grads))[1] if store_grad else None
         info = BacktrackingLinesearchInfo(end.count, end.error)
@@ -235,8 +236,8 @@ def scale_by_zoom_linesearch(
     )
 
     def init(params: Tree) -> State:
-        info = ZoomLinesearchInfo(zero_count(), _float(math.inf), _float(math.inf))
-        return ScaleByZoomLinesearchState(_float(1.0), _float(math.inf), zeros_like(params), info)
+        info = ZoomLinesearchInfo(zero_count(), _float(math.inf, params), _float(math.inf, params))
+        return ScaleByZoomLinesearchState(_float(1.0, params), _float(math.inf, params), zeros_like(params), info)
 
     def update(
         grads: Tree, state: State, params: Tree = None, *, value: Any, grad: Tree, value_fn: Any, **extra: Any
@@ -246,10 +247,10 @@ def scale_by_zoom_linesearch(
 
         def evaluate(size: Any) -> tuple[_Point, Tree]:
             new, new_grad = function(_along(params, size, grads))
-            return _Point(size, _float(new), tree_vdot(new_grad, grads)), new_grad
+            return _Point(size, _float(new, params), tree_vdot(new_grad, grads)), new_grad
 
-        guess = _float(1.0) if initial_guess_strategy == "one" else state.learning_rate
-        origin = _Point(_float(0.0), _float(value), tree_vdot(grads, grad))
+        guess = _float(1.0, params) if initial_guess_strategy == "one" else state.learning_rate
+        origin = _Point(_float(0.0, params), _float(value, params), tree_vdot(grads, grad))
         end = _search(rules, evaluate, origin, grad, guess)
         info = ZoomLinesearchInfo(end.count, end.decrease_error, end.curvature_error)
         new_state = ScaleByZoomLinesearchState(end.point.size, end.point.value, end.grad, info)
@@ -260,7 +261,7 @@ def scale_by_zoom_linesearch(
 
 def _search(rules: _Rules, evaluate: Any, origin: _Point, grad: Tree, guess: Any) -> _Zoom:
     """Run the search; both phases evaluate the function once, at a step chosen by either."""
-    no, inf = fnp.asarray(False), _float(math.inf)
+    no, inf = fnp.asarray(False), _float(math.inf, grad)
     start = _Zoom(zero_count(), origin, grad, inf, inf, no, no, no, origin, origin, origin, origin, grad)
 
     def unfinished(search: _Zoom) -> Any:

@@ -23,6 +23,7 @@ from funcgrad.optim.base import (
     safe_increment,
     scaled,
     unzip_map,
+    wide_dtype,
     zero_count,
     zeros_like,
 )
@@ -36,13 +37,13 @@ class ScaleByAdamState(NamedTuple):
     nu: Tree
 
 
-def _first(nesterov: bool, b1: Scalar, count: Any) -> Any:
+def _first(nesterov: bool, b1: Scalar, count: Any, grads: Tree) -> Any:
     """A function of ``(mu, grad)`` that gives the corrected first moment."""
     if not nesterov:
-        correction = bias_correction(b1, count)
+        correction = bias_correction(b1, count, grads)
         return lambda mu, g: scaled(correction, mu)
     # Dozat 2016: the average one step ahead, whose bias is that of the next step.
-    ahead, now = b1 * bias_correction(b1, count + 1), (1.0 - b1) * bias_correction(b1, count)
+    ahead, now = b1 * bias_correction(b1, count + 1, grads), (1.0 - b1) * bias_correction(b1, count, grads)
     return lambda mu, g: scaled(ahead, mu) + scaled(now, g)
 
 
@@ -74,7 +75,7 @@ def scale_by_adam(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        first, correction = _first(nesterov, b1, count), bias_correction(b2, count)
+        first, correction = _first(nesterov, b1, count, grads), bias_correction(b2, count, grads)
 
         def leaf(g: Any, mu: Any, nu: Any) -> tuple[Any, Any, Any]:
             m = moment(b1, g, cast(mu, g.dtype))
@@ -133,8 +134,8 @@ def scale_by_amsgrad(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        first = bias_correction(b1, count) if bias_correction_mu else 1.0
-        second = bias_correction(b2, count) if bias_correction_nu else 1.0
+        first = bias_correction(b1, count, grads) if bias_correction_mu else 1.0
+        second = bias_correction(b2, count, grads) if bias_correction_nu else 1.0
 
         def leaf(g: Any, mu: Any, nu: Any, top: Any) -> tuple[Any, ...]:
             m, n = moment(b1, g, cast(mu, g.dtype)), moment(b2, fnp.square(g), nu)
@@ -160,7 +161,7 @@ def scale_by_adamax(b1: Scalar = 0.9, b2: Scalar = 0.999, eps: Scalar = 1e-8) ->
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        correction = bias_correction(b1, count)
+        correction = bias_correction(b1, count, grads)
 
         def leaf(g: Any, mu: Any, nu: Any) -> tuple[Any, Any, Any]:
             m, n = moment(b1, g, mu), fnp.maximum(plus(fnp.abs(g), eps), scaled(b2, nu))
@@ -187,7 +188,7 @@ def scale_by_belief(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        first, correction = _first(nesterov, b1, count), bias_correction(b2, count)
+        first, correction = _first(nesterov, b1, count, grads), bias_correction(b2, count, grads)
 
         def leaf(g: Any, mu: Any, nu: Any) -> tuple[Any, Any, Any]:
             m = moment(b1, g, mu)
@@ -223,7 +224,7 @@ def scale_by_yogi(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        first, second = bias_correction(b1, count), bias_correction(b2, count)
+        first, second = bias_correction(b1, count, grads), bias_correction(b2, count, grads)
 
         def leaf(g: Any, mu: Any, nu: Any) -> tuple[Any, Any, Any]:
             m, square = moment(b1, g, mu), fnp.square(g)
@@ -276,8 +277,8 @@ def scale_by_radam(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        first, correction = _first(nesterov, b1, count), bias_correction(b2, count)
-        r = _sma_length(b2, cast(count, fnp.float32))
+        first, correction = _first(nesterov, b1, count, grads), bias_correction(b2, count, grads)
+        r = _sma_length(b2, cast(count, wide_dtype(grads)))
         known = r >= threshold
         safe = fnp.where(known, r, 5.0)
         factor = fnp.sqrt((safe - 4.0) * (safe - 2.0) / safe * (r_inf / ((r_inf - 4.0) * (r_inf - 2.0))))

@@ -177,7 +177,7 @@ def scale_by_muon(
 
     def update(grads: Tree, state: State, params: Tree = None) -> tuple[Tree, State]:
         count = safe_increment(state.count)
-        now, ahead = bias_correction(beta, count), bias_correction(beta, count + 1)
+        now, ahead = bias_correction(beta, count, grads), bias_correction(beta, count + 1, grads)
 
         def leaf(g: Any, mu: Any) -> tuple[Any, Any]:
             m = moment(beta, g, cast(mu, g.dtype))
