@@ -178,7 +178,7 @@ def to_host(x: Any, dtype: Any = None, keep_float64: bool = False) -> np.ndarray
     """Return host data in a dtype that a device can hold; OverflowError for integers that do not fit."""
     implicit = dtype is None
     if dtype is None and isinstance(x, SCALARS) and not isinstance(x, np.generic):
-        dtype = dtypes.scalar_dtype(x)
+        dtype = _scalar_dtype(x, keep_float64)
     a = _host_array(x)
     target = dtypes.as_dtype(dtype) if dtype is not None else dtypes.host_dtype(a.dtype, keep_float64)
     if target == dtypes.float64 and not keep_float64:
@@ -188,6 +188,11 @@ def to_host(x: Any, dtype: Any = None, keep_float64: bool = False) -> np.ndarray
     if a.dtype.kind in "iu" and a.dtype.itemsize == 8 and (implicit or not isinstance(x, np.ndarray)):
         check_range(a, target)
     return dtypes.narrow(dtypes.widen(a) if a.dtype == dtypes.bfloat16 and target != a.dtype else a, target)
+
+
+def _scalar_dtype(x: Any, keep_float64: bool) -> Any:
+    found = dtypes.scalar_dtype(x)
+    return dtypes.float64 if keep_float64 and found == dtypes.float32 else found
 
 
 def check_range(a: np.ndarray[Any, Any], dtype: Any) -> None:
@@ -240,7 +245,7 @@ def as_value(x: Any, dtype: Any = None) -> Any:
     if isinstance(x, SCALARS):
         if dtype is None and isinstance(x, np.generic):
             dtype = dtypes.host_dtype(x.dtype, _device.default().float64)
-        dtype = dtype or dtypes.scalar_dtype(x)
+        dtype = dtype or _scalar_dtype(x, _device.default().float64)
         if isinstance(x, (int, np.integer)) and dtype in dtypes.INTS:
             check_range(np.asarray(x), dtype)
         return Literal(x, dtype)

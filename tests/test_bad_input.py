@@ -328,7 +328,7 @@ def test_losses_and_integers() -> None:
         (lambda: lax.scan(lambda c, x: ((c, c), x), 1.0, X), TreeError, "scan of <lambda>: "),
         (lambda: lax.scan(lambda c, x: (c.astype(int), x), 1.0, X), DTypeError, "scan of <lambda>: "),
         (lambda: lax.while_loop(lambda c: c > 0, lambda c: (c, c), 1.0), TreeError, "while_loop of <lambda>: "),
-        (lambda: lax.while_loop(lambda c: c, lambda c: c, 1.0), DTypeError, "while_loop of <lambda>: cond_fun must return a bool scalar, got f32[]"),
+        (lambda: lax.while_loop(lambda c: c, lambda c: c, ones()), DTypeError, "while_loop of <lambda>: cond_fun must return a bool scalar, got f32[]"),
     ],
 )
 def test_trees_that_differ(call: Any, error: type[Exception], part: str) -> None:

@@ -110,7 +110,7 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], type[Exception], str
         lambda: lax.while_loop(lambda v: v, lambda v: v, 1.0),
         DTypeError,
         TypeError,
-        r"bool scalar, got f32\[\]",
+        r"bool scalar, got f(32|64)\[\]",
     ),
     "condition shape": (
         lambda: lax.while_loop(lambda v: v > 0, lambda v: v, X3),

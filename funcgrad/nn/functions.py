@@ -11,7 +11,7 @@ from funcgrad import numpy as fnp
 from funcgrad.array import as_value
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.promotion import broadcast_args, floating, promote_args
+from funcgrad.numpy.promotion import broadcast_args, floating, promote_args, result_dtype
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
 
@@ -318,4 +318,4 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = float, axis: int = -1) -> 
     shape = (*ids.aval.shape[:at], num_classes, *ids.aval.shape[at:])
     wide = layout.broadcast(ids, shape, tuple([d for d in range(rank) if d != at]))
     classes = layout.iota(shape, at, ids.aval.dtype)
-    return fnp.astype(logic.compare("eq", wide, classes), dtypes.as_dtype(dtype))
+    return fnp.astype(logic.compare("eq", wide, classes), result_dtype(dtype, None))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from funcgrad import dtypes, random
+from funcgrad import random
 from funcgrad import numpy as fnp
 from funcgrad.errors import ShapeError, message
 
@@ -122,12 +122,11 @@ def variance_scaling(
         fan_in, fan_out = fans(shape, in_axis, out_axis)
         n = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}[mode]
         variance = scale / max(1.0, n)
-        d = dtypes.as_dtype(dtype)
         if distribution == "normal":
-            return random.normal(key, shape, d) * math.sqrt(variance)
+            return random.normal(key, shape, dtype) * math.sqrt(variance)
         if distribution == "uniform":
-            return random.uniform(key, shape, d, -1.0, 1.0) * math.sqrt(3 * variance)
-        return random.truncated_normal(key, -2.0, 2.0, shape, d) * (math.sqrt(variance) / TRUNCATED_STD)
+            return random.uniform(key, shape, dtype, -1.0, 1.0) * math.sqrt(3 * variance)
+        return random.truncated_normal(key, -2.0, 2.0, shape, dtype) * (math.sqrt(variance) / TRUNCATED_STD)
 
     return init
 

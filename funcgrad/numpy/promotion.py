@@ -169,6 +169,8 @@ def result_dtype(dtype: Any, default: Any) -> Any:
     """Return the dtype for a ``dtype=`` argument; float64 only where the default device has it."""
     if dtype is None:
         return default
+    if dtype is float:
+        return default_float()
     d = dtypes.as_dtype(dtype)
     return dtypes.float32 if d == dtypes.float64 and not _device.default().float64 else d
 
