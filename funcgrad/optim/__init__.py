@@ -39,7 +39,7 @@ from funcgrad.losses import (
     squared_error,
     triplet_margin_loss,
 )
-from funcgrad.optim import contrib, tree, tree_utils
+from funcgrad.optim import contrib, schedules, tree, tree_utils
 from funcgrad.optim.accumulators import (
     EmaState,
     ScaleByAdaDeltaState,
@@ -98,6 +98,7 @@ from funcgrad.optim.base import (
     safe_increment,
     set_to_zero,
     stateless,
+    wide_dtype,
     with_extra_args_support,
 )
 from funcgrad.optim.clipping import (
@@ -122,6 +123,27 @@ from funcgrad.optim.combine import (
     named_chain,
     partition,
     selective_transform,
+)
+from funcgrad.optim.curves import (
+    constant,
+    constant_schedule,
+    cosine_decay_schedule,
+    exponential_decay,
+    join_schedules,
+    linear,
+    linear_schedule,
+    piecewise,
+    piecewise_constant_schedule,
+    piecewise_interpolate_schedule,
+    polynomial,
+    polynomial_schedule,
+    sgdr_schedule,
+    step_decay,
+    warmup_constant,
+    warmup_constant_schedule,
+    warmup_cosine_decay_schedule,
+    warmup_exponential_decay,
+    warmup_exponential_decay_schedule,
 )
 from funcgrad.optim.cycles import (
     cosine_onecycle_schedule,
@@ -194,27 +216,6 @@ from funcgrad.optim.scaling import (
     scale_by_sign,
     scale_by_trust_ratio,
     zero_nans,
-)
-from funcgrad.optim.schedules import (
-    constant,
-    constant_schedule,
-    cosine_decay_schedule,
-    exponential_decay,
-    join_schedules,
-    linear,
-    linear_schedule,
-    piecewise,
-    piecewise_constant_schedule,
-    piecewise_interpolate_schedule,
-    polynomial,
-    polynomial_schedule,
-    sgdr_schedule,
-    step_decay,
-    warmup_constant,
-    warmup_constant_schedule,
-    warmup_cosine_decay_schedule,
-    warmup_exponential_decay,
-    warmup_exponential_decay_schedule,
 )
 from funcgrad.optim.variants import (
     ScaleByOptimisticGradientState,
@@ -418,6 +419,7 @@ __all__ = [
     "schedule_free_adamw",
     "schedule_free_eval_params",
     "schedule_free_sgd",
+    "schedules",
     "selective_transform",
     "set_to_zero",
     "sgd",
@@ -445,6 +447,7 @@ __all__ = [
     "warmup_cosine_decay_schedule",
     "warmup_exponential_decay",
     "warmup_exponential_decay_schedule",
+    "wide_dtype",
     "with_extra_args_support",
     "with_hyperparams",
     "yogi",

@@ -29,8 +29,8 @@ from funcgrad.optim.base import (
     zero_count,
 )
 from funcgrad.optim.combine import chain
+from funcgrad.optim.curves import warmup_constant
 from funcgrad.optim.scaling import add_decayed_weights, scale_by_learning_rate
-from funcgrad.optim.schedules import warmup_constant
 
 
 class LookaheadState(NamedTuple):

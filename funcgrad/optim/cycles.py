@@ -8,7 +8,7 @@ from typing import Any
 
 import funcgrad.numpy as fnp
 from funcgrad.optim.base import INT32_MAX, Scalar, Schedule, cast, require, require_int
-from funcgrad.optim.schedules import as_float, interpolate
+from funcgrad.optim.curves import as_float, interpolate
 
 
 def cosine_onecycle_schedule(
