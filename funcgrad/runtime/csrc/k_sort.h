@@ -6,7 +6,7 @@
 #include "k_vec.h"
 
 #define SORT_INSERTION 32
-#define SORT_MERGE 1024 /* rows up to this length are merged, longer ones go by digits of eight bits */
+#define SORT_MERGE 128 /* rows up to this length are merged, longer ones go by digits of eight bits */
 #define SORT_RUN 16
 
 /* Sign and magnitude to ordered; -0 to 0; NaN (above `inf` without its sign) to the largest. */
