@@ -285,7 +285,7 @@ def test_numpy_and_dlpack_interchange() -> None:
     with pytest.raises(TypeError, match="unsupported operand"):
         x + "a"
     with pytest.raises(TypeError):
-        x + [1.0, 2.0]
+        x * [1.0, 2.0]
 
 
 def test_in_place_operators_rebind() -> None:
