@@ -1,0 +1,69 @@
+"""Random numbers from explicit keys: the same key gives the same numbers on every device, under jit, vmap and
+checkpoint.
+
+A key is a uint32 array of shape (2,).  Bits are Threefry-2x32 (Salmon et al., SC 2011) of the key and the element's
+64-bit position, its two output words combined by exclusive or: equal, bit for bit, to JAX's with
+``jax_threefry_partitionable=True``, its default.
+"""
+
+from funcgrad.random.distributions import (
+    cauchy,
+    exponential,
+    geometric,
+    laplace,
+    logistic,
+    lognormal,
+    maxwell,
+    multivariate_normal,
+    orthogonal,
+    pareto,
+    rademacher,
+    rayleigh,
+    triangular,
+    weibull_min,
+)
+from funcgrad.random.draws import (
+    bernoulli,
+    categorical,
+    choice,
+    gumbel,
+    normal,
+    permutation,
+    randint,
+    truncated_normal,
+    uniform,
+)
+from funcgrad.random.keys import PRNGKey, bits, fold_in, key, key_data, split, wrap_key_data
+
+__all__ = [
+    "PRNGKey",
+    "bernoulli",
+    "bits",
+    "categorical",
+    "cauchy",
+    "choice",
+    "exponential",
+    "fold_in",
+    "geometric",
+    "gumbel",
+    "key",
+    "key_data",
+    "laplace",
+    "logistic",
+    "lognormal",
+    "maxwell",
+    "multivariate_normal",
+    "normal",
+    "orthogonal",
+    "pareto",
+    "permutation",
+    "rademacher",
+    "randint",
+    "rayleigh",
+    "split",
+    "triangular",
+    "truncated_normal",
+    "uniform",
+    "weibull_min",
+    "wrap_key_data",
+]
