@@ -1,6 +1,7 @@
 """Array: an immutable value on a device; what eager operations take and give.
 
-Memory belongs to the device's storage; ``np.asarray`` reads it without a copy where the device shares memory with the host.
+Memory belongs to the device's storage; ``np.asarray`` reads it without a copy where the device shares memory with the
+host.
 """
 
 from __future__ import annotations
@@ -30,7 +31,16 @@ from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, arguments_of, bind, check_alive, set_evaluator
 
-__all__ = ["Array", "as_value", "asarray", "block_until_ready", "default_device", "device_get", "device_put", "is_array"]
+__all__ = [
+    "Array",
+    "as_value",
+    "asarray",
+    "block_until_ready",
+    "default_device",
+    "device_get",
+    "device_put",
+    "is_array",
+]
 
 SCALARS = (bool, int, float, np.bool_, np.integer, np.floating)
 
@@ -158,7 +168,7 @@ def is_array(x: Any) -> bool:
 
 
 def asarray(x: Any, dtype: Any = None, *, device: Any = None) -> Any:
-    """Return an Array for array-like data: numbers, nested lists, numpy arrays, anything with ``__array__`` or ``__dlpack__``.
+    """Return an Array for numbers, nested lists, numpy arrays, anything with ``__array__`` or ``__dlpack__``.
 
     Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.
 
@@ -201,7 +211,9 @@ def check_range(a: np.ndarray[Any, Any], dtype: Any) -> None:
         low, high = int(a.min()), int(a.max())
         if low < np.iinfo(dtype).min or high > np.iinfo(dtype).max:
             got = str(low if low < np.iinfo(dtype).min else high)
-            raise OverflowError(message("asarray", f"integers must fit {dtypes.NAMES[dtype]}", got, "convert to float32 first"))
+            raise OverflowError(
+                message("asarray", f"integers must fit {dtypes.NAMES[dtype]}", got, "convert to float32 first")
+            )
 
 
 def _host_array(x: Any) -> np.ndarray[Any, Any]:
@@ -217,7 +229,9 @@ def _host_array(x: Any) -> np.ndarray[Any, Any]:
         if isinstance(e, TracerArrayConversionError):
             raise
         got = f"{type(x).__name__}: {e}"
-        raise DTypeError(message("asarray", "array-like data is required", got, "give nested lists of one length")) from None
+        raise DTypeError(
+            message("asarray", "array-like data is required", got, "give nested lists of one length")
+        ) from None
     if a.dtype.kind in "OUSV" and a.dtype != dtypes.bfloat16:
         got = f"{type(x).__name__} {str(x)[:60]!r}"
         raise DTypeError(message("asarray", "numbers are required", got, "convert it, or keep it out of the tree"))
@@ -239,7 +253,7 @@ def convert_to(x: Any, dtype: Any) -> Any:
 
 
 def as_value(x: Any, dtype: Any = None) -> Any:
-    """Return what operations take for any operand: values and literals as they are, scalars as literals, data as arrays."""
+    """Return what operations take for any operand: scalars become literals, data arrays, and values stay."""
     if isinstance(x, (Value, Literal)):
         return x
     if isinstance(x, SCALARS):
@@ -261,7 +275,14 @@ def concrete(x: Any, error: type[Exception], what: str) -> Array:
         known = x.concrete()
         if known is None:
             check_alive(x)
-            raise error(message(what, "a value is required, and a traced one has only shape and dtype", _origin(x), _WAYS.get(error, _WAYS[TracerIntegerConversionError])))
+            raise error(
+                message(
+                    what,
+                    "a value is required, and a traced one has only shape and dtype",
+                    _origin(x),
+                    _WAYS.get(error, _WAYS[TracerIntegerConversionError]),
+                )
+            )
         return concrete(known, error, what)
     assert isinstance(x, Array)
     return x
@@ -270,16 +291,18 @@ def concrete(x: Any, error: type[Exception], what: str) -> Array:
 def _origin(x: Tracer) -> str:
     """Where a traced value comes from: the function, and the arguments that it depends on."""
     names = arguments_of(x)
-    return f"{x.aval} traced in {x.builder.name or 'a function'}" + (f", depending on {', '.join(names)}" if names else "")
+    return f"{x.aval} traced in {x.builder.name or 'a function'}" + (
+        f", depending on {', '.join(names)}" if names else ""
+    )
 
 
 _WAYS: dict[type[Exception], str] = {
-    TracerBoolConversionError: "fg.numpy.where or fg.lax.cond instead of if and and; fg.lax.while_loop instead of while; "
+    TracerBoolConversionError: "fg.numpy.where or fg.lax.cond instead of if; fg.lax.while_loop instead of while; "
     "static_argnums for an argument that decides Python control flow",
-    TracerIntegerConversionError: "static_argnums for an argument that decides a shape, a length or an index of a Python list; "
+    TracerIntegerConversionError: "static_argnums for an argument that decides a shape, a length or a list's index; "
     "fg.lax.fori_loop instead of for; fg.numpy.take or lax.dynamic_slice for a traced index",
-    TracerArrayConversionError: "functions of fg.numpy instead of numpy's and math's; return the value and look at it outside; "
-    "fg.debug.print to see it at run time",
+    TracerArrayConversionError: "functions of fg.numpy instead of numpy's and math's; return the value and look at it "
+    "outside; fg.debug.print to see it at run time",
 }
 
 
@@ -359,7 +382,9 @@ def common_device(xs: Sequence[Any]) -> Any:
                 found = x.device
             elif found is not x.device:
                 got = f"{found.name} and {x.device.name}"
-                raise DeviceError(message("operation", "all arrays must be on one device", got, "move one with fg.device_put"))
+                raise DeviceError(
+                    message("operation", "all arrays must be on one device", got, "move one with fg.device_put")
+                )
     return found or _device.default()
 
 

@@ -1,7 +1,8 @@
 """Dtypes: which there are, how they combine, and what host data becomes.
 
-A dtype is a ``numpy.dtype``.  Device dtypes are float32, float16, bfloat16, int32, uint32 and bool; the numpy device has float64 too.
-numpy has no bfloat16, so it is a two-byte record dtype of our own, converted by :func:`widen` and :func:`narrow`.
+A dtype is a ``numpy.dtype``.  Device dtypes are float32, float16, bfloat16, int32, uint32 and bool; the numpy device
+has float64 too.  numpy has no bfloat16, so it is a two-byte record dtype of our own, converted by :func:`widen` and
+:func:`narrow`.
 
 Promotion, in one table (symmetric; Python scalars take the other operand's dtype when they fit its kind)::
 
@@ -105,7 +106,7 @@ def promote(*dtypes: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def scalar_dtype(value: Any, other: np.dtype[Any] | None = None) -> np.dtype[Any]:
-    """Return the dtype of a Python scalar beside an operand of dtype ``other``: that dtype, unless its kind is too small."""
+    """Return the dtype of a Python scalar beside an operand of dtype ``other``: that, unless its kind is too small."""
     if isinstance(value, (bool, np.bool_)):
         return other or bool_
     if isinstance(value, (int, np.integer)):

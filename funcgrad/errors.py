@@ -16,6 +16,7 @@ __all__ = [
     "DTypeError",
     "DeviceError",
     "DonationError",
+    "FileFormatError",
     "FuncgradError",
     "MissingRule",
     "NonFiniteError",
@@ -138,6 +139,10 @@ class DonationError(FuncgradError, RuntimeError):
 
 class DeviceError(FuncgradError, RuntimeError):
     """An unknown device, one that cannot run an operation, or one that ran out of memory."""
+
+
+class FileFormatError(FuncgradError, ValueError):
+    """A file that does not follow its format: truncated, damaged, or made to do harm."""
 
 
 class MissingRule(FuncgradError, NotImplementedError):

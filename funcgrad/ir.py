@@ -89,7 +89,9 @@ def _checked_shape(shape: tuple[Any, ...]) -> tuple[int, ...]:
     if any(d < 0 for d in out):
         raise ShapeError(message("shape", "dimensions must not be negative", str(out), "-1 is for reshape only"))
     if len(out) > MAX_RANK:
-        raise ShapeError(message("shape", f"rank must be at most {MAX_RANK}", f"{len(out)} in {out}", "merge axes by reshape"))
+        raise ShapeError(
+            message("shape", f"rank must be at most {MAX_RANK}", f"{len(out)} in {out}", "merge axes by reshape")
+        )
     if math.prod(out) > MAX_ELEMENTS:
         way_out = "split the array along its first axis, or loop over it with lax.scan"
         raise ShapeError(message("shape", "an array must have fewer than 2^31 elements", str(out), way_out))
@@ -263,7 +265,10 @@ def format_graph(graph: Graph, indent: str = "", sites: bool = False) -> str:
 def format_html(graph: Graph) -> str:
     """Print a graph as an HTML table for a notebook: variable, operation, type, bytes, source line."""
     names = Names()
-    rows = [f"<tr><td>{names[v]}</td><td><i>input</i></td><td>{v.aval}</td><td>{v.aval.nbytes:,}</td><td></td></tr>" for v in graph.inputs]
+    rows = [
+        f"<tr><td>{names[v]}</td><td><i>input</i></td><td>{v.aval}</td><td>{v.aval.nbytes:,}</td><td></td></tr>"
+        for v in graph.inputs
+    ]
     for eqn in graph.eqns:
         left = ", ".join(names[v] for v in eqn.outputs)
         text = _escape(f"{eqn.prim} {' '.join(names[a] for a in eqn.inputs)}")

@@ -4,7 +4,7 @@ Rules, all over values (arrays or tracers) so that their results are graphs agai
 
 - ``infer(*avals)``            shape and dtype of the result, or an error
 - ``eval(*arrays)``            the numpy reference
-- ``vjp(ct, out, *xs)``        one cotangent per operand: a value, None for zero, or a function that makes it when needed
+- ``vjp(ct, out, *xs)``        one cotangent per operand: a value, None for zero, or a function that makes it
 - ``jvp(ts, out, *xs)``        the tangent; an operand without tangent has None in ``ts``
 - ``batch(size, mapped, *xs)`` the same operation with a leading axis of ``size`` on the mapped operands
 - ``lower(g, *xs)``            what the emitter ``g`` shall do
@@ -49,7 +49,7 @@ class Arg(NamedTuple):
 
 
 class Example(NamedTuple):
-    """Static parameters and operands under which every generic check runs; ``smooth`` says whether derivatives are checked."""
+    """Static parameters and operands under which every generic check runs; derivatives only where ``smooth``."""
 
     params: dict[str, Any]
     args: tuple[Arg, ...]
@@ -188,9 +188,10 @@ def map_all(size: int, mapped: Sequence[bool], xs: Sequence[Any]) -> list[Any]:
 class Pointwise(Primitive):
     """Works element by element on operands of one shape; scalars stand beside arrays of any shape.
 
-    ``derivatives(out, *xs)`` gives, per operand, the partial derivative: a value, a number, None for zero, or a function
-    that makes it.  The diagonal Jacobian is its own transpose, so both modes follow.  A product with an unbounded
-    derivative is ``mul_nz``: zero where either factor is zero, so that what was not selected contributes nothing.
+    ``derivatives(out, *xs)`` gives, per operand, the partial derivative: a value, a number, None for zero, or a
+    function that makes it.  The diagonal Jacobian is its own transpose, so both modes follow.  A product with an
+    unbounded derivative is ``mul_nz``: zero where either factor is zero, so that what was not selected contributes
+    nothing.
     """
 
     op: ClassVar[str] = ""  # the emitter's name of the operation, by default the primitive's
@@ -214,7 +215,9 @@ class Pointwise(Primitive):
         for a in avals:
             if a.shape and a.shape != shape:
                 if shape:
-                    raise self.shape_error("operands must have one shape", *avals, way_out="broadcast or reshape one of them")
+                    raise self.shape_error(
+                        "operands must have one shape", *avals, way_out="broadcast or reshape one of them"
+                    )
                 shape = a.shape
         return shape
 
@@ -285,7 +288,7 @@ class Linear(Primitive):
     linear: ClassVar[tuple[int, ...]] = (0,)
 
     def transpose(self, ct: Any, *xs: Any) -> Sequence[Any]:
-        """Return one cotangent per operand; ``xs`` may be used for their types, and for the operands that are not linear."""
+        """Return one cotangent per operand; of ``xs``, only types and operands that are not linear may be used."""
         raise self._missing("transpose")
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:

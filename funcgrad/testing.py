@@ -1,7 +1,7 @@
 """Checks for functions and for the library itself: derivatives against differences, random graphs.
 
-:func:`check_grads` compares a function's derivatives with central differences.  :func:`random_function` draws a random function of
-arrays, for properties that must hold for every program.
+:func:`check_grads` compares a function's derivatives with central differences.  :func:`random_function` draws a random
+function of arrays, for properties that must hold for every program.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def check_grads(
     atol: float = 1e-8,
     seed: int = 0,
 ) -> None:
-    """Compare derivatives of ``f`` with central differences in float64, along random directions; AssertionError when they differ.
+    """Compare derivatives of ``f`` with central differences in float64, along random directions.
 
-    Runs on the numpy device.  ``args`` are trees; their integer leaves are held fixed.  ``order=2`` also checks the derivatives of
-    the derivative, in every combination of ``modes``.
+    Raises AssertionError when they differ.  Runs on the numpy device.  ``args`` are trees; their integer leaves are
+    held fixed.  ``order=2`` also checks the derivatives of the derivative, in every combination of ``modes``.
 
     >>> check_grads(lambda x: fnp.sin(x) * x, [np.ones(3)], order=2)
     """
@@ -56,7 +56,9 @@ def _noise(rng: np.random.Generator, like: Any) -> Any:
 
     def leaf(x: Any) -> Any:
         a = np.asarray(x)
-        return fnp.asarray(rng.normal(size=a.shape)) if a.dtype == np.float64 else fnp.asarray(np.zeros(a.shape, a.dtype))
+        return (
+            fnp.asarray(rng.normal(size=a.shape)) if a.dtype == np.float64 else fnp.asarray(np.zeros(a.shape, a.dtype))
+        )
 
     return tree.map(leaf, like)
 
@@ -66,7 +68,9 @@ def _dot(a: Any, b: Any) -> float:
     return sum(float(np.sum(np.asarray(x) * np.asarray(y))) for x, y in pairs if np.asarray(x).dtype == np.float64)
 
 
-def _check(f: Callable[..., Any], args: Any, order: int, modes: Sequence[str], tolerance: Any, rng: np.random.Generator) -> None:
+def _check(
+    f: Callable[..., Any], args: Any, order: int, modes: Sequence[str], tolerance: Any, rng: np.random.Generator
+) -> None:
     eps, rtol, atol = tolerance
     t = _noise(rng, args)
     out, pushed = jvp(f, args, t)
@@ -84,7 +88,10 @@ def _check(f: Callable[..., Any], args: Any, order: int, modes: Sequence[str], t
         close = abs(got[mode] - want) <= atol + rtol * max(abs(want), abs(got[mode]))
         assert close, f"check_grads: {mode} gives {got[mode]}, differences {want}, order {order}"
     if order > 1:
-        steps: dict[str, Callable[..., Any]] = {"fwd": lambda *xs: jvp(f, xs, t)[1], "rev": lambda *xs: vjp(f, *xs)[1](ct)}
+        steps: dict[str, Callable[..., Any]] = {
+            "fwd": lambda *xs: jvp(f, xs, t)[1],
+            "rev": lambda *xs: vjp(f, *xs)[1](ct),
+        }
         for mode in modes:
             _check(steps[mode], args, order - 1, modes, tolerance, rng)
 
@@ -104,12 +111,14 @@ EXACT = ["abs", "negative", "sign", "floor", "ceil", "round", "square"]
 SPECIAL = [*SMOOTH, *EXACT, "sqrt", "log", "exp", "reciprocal", "log1p", "isnan"]
 
 
-def random_function(seed: int, kind: str = "smooth", size: int = 25, dtype: Any = np.float32, calls: bool = True) -> RandomFunction:
+def random_function(
+    seed: int, kind: str = "smooth", size: int = 25, dtype: Any = np.float32, calls: bool = True
+) -> RandomFunction:
     """Draw a function of about ``size`` operations, the same one for the same arguments.
 
-    ``kind`` is "smooth" (differentiable everywhere, values of order 1), "exact" (small integers in floats: no operation rounds, so
-    that every device must agree to the bit) or "special" (also operations and arguments with NaN, infinities and -0).  With
-    ``calls`` parts of it are jitted or checkpointed.
+    ``kind`` is "smooth" (differentiable everywhere, values of order 1), "exact" (small integers in floats: no
+    operation rounds, so that every device must agree to the bit) or "special" (also operations and arguments with
+    NaN, infinities and -0).  With ``calls`` parts of it are jitted or checkpointed.
 
     >>> f, args, _ = random_function(3)
     >>> len(f(*args)) > 0
@@ -188,26 +197,43 @@ class _Program:
         numbers = [0.0, -0.0, 1.0, -1.0, 2.0] + ([float("nan"), float("inf")] if self.kind == "special" else [])
         c = numbers[self.rng.integers(len(numbers))]
         x = self.pick()
-        ops = [lambda: x + c, lambda: x - c, lambda: x * c, lambda: c - x, lambda: -(-x)]
+        ops = [lambda: x + c, lambda: x - c, lambda: x * c, lambda: c - x, lambda: fnp.negative(-x)]
         ops += [lambda: x / c] if self.kind == "special" else [lambda: x / 1.0]
         return self.bounded(ops[self.rng.integers(len(ops))]())
 
     def again(self) -> Any:
         """The same operation on the same value twice: what simplify merges."""
         x = self.pick()
-        return self.bounded(fnp.square(x) - fnp.square(x) + fnp.abs(x) * 0.0 + x) if self.kind == "exact" else fnp.sin(x) + fnp.sin(x) * 0.5
+        return (
+            self.bounded(fnp.square(x) - fnp.square(x) + fnp.abs(x) * 0.0 + x)
+            if self.kind == "exact"
+            else fnp.sin(x) + fnp.sin(x) * 0.5
+        )
 
     def layout(self) -> Any:
         """Move elements without computing."""
         x, rng = self.pick(), self.rng
         n = x.ndim
-        ways: list[Callable[[], Any]] = [lambda: x.reshape(-1), lambda: fnp.broadcast_to(x, (2, *x.shape)) if n < 3 else x]
+        ways: list[Callable[[], Any]] = [
+            lambda: x.reshape(-1),
+            lambda: fnp.broadcast_to(x, (2, *x.shape)) if n < 3 else x,
+        ]
         if n:
             perm = tuple(int(i) for i in rng.permutation(n))
             axis = int(rng.integers(n))
-            ways += [lambda: fnp.transpose(x, perm), lambda: fnp.flip(x, axis), lambda: fnp.transpose(fnp.transpose(x, perm), np.argsort(perm).tolist())]
-            ways += [lambda: fnp.concatenate([x, x], axis)[tuple([slice(0, d) for d in x.shape])], lambda: fnp.roll(x, 1, axis)]
-            ways += [lambda: fnp.pad(x, 1)[tuple([slice(1, -1)] * n)], lambda: fnp.take(x, fnp.arange(x.shape[axis])[::-1], axis)]
+            ways += [
+                lambda: fnp.transpose(x, perm),
+                lambda: fnp.flip(x, axis),
+                lambda: fnp.transpose(fnp.transpose(x, perm), np.argsort(perm).tolist()),
+            ]
+            ways += [
+                lambda: fnp.concatenate([x, x], axis)[tuple([slice(0, d) for d in x.shape])],
+                lambda: fnp.roll(x, 1, axis),
+            ]
+            ways += [
+                lambda: fnp.pad(x, 1)[tuple([slice(1, -1)] * n)],
+                lambda: fnp.take(x, fnp.arange(x.shape[axis])[::-1], axis),
+            ]
         return ways[rng.integers(len(ways))]()
 
     def reduce(self) -> Any:
@@ -219,7 +245,12 @@ class _Program:
         if self.kind == "smooth":
             ways = [lambda: fnp.tanh(x.sum(axes)), lambda: fnp.mean(x, axes), lambda: fnp.tanh(fnp.cumsum(x, axes[0]))]
         else:
-            ways = [lambda: x.sum(axes), lambda: x.max(axes), lambda: x.min(axes), lambda: fnp.argmax(x, axes[0]).astype(x.dtype)]
+            ways = [
+                lambda: x.sum(axes),
+                lambda: x.max(axes),
+                lambda: x.min(axes),
+                lambda: fnp.argmax(x, axes[0]).astype(x.dtype),
+            ]
         return self.bounded(ways[self.rng.integers(len(ways))]())
 
     def product(self) -> Any:
@@ -245,7 +276,9 @@ class _Program:
         if not x.ndim:
             return None
         rows = fnp.asarray(self.rng.integers(0, x.shape[0], 2).astype(np.int32))
-        return x[rows] if self.rng.random() < 0.5 else self.bounded(x.at[rows].add(fnp.ones((2, *x.shape[1:]), x.dtype)))
+        return (
+            x[rows] if self.rng.random() < 0.5 else self.bounded(x.at[rows].add(fnp.ones((2, *x.shape[1:]), x.dtype)))
+        )
 
     def call(self) -> Any:
         """A part of the function, jitted or checkpointed."""

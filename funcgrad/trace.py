@@ -1,8 +1,8 @@
 """Tracing: running a Python function on tracers records its operations as a graph; replay runs a graph again.
 
 One stack of builders per thread.  ``bind`` is the only way in: with no builder active it evaluates, with one active it
-records.  A builder made by ``jit`` is abstract: its tracers have no values.  A builder made by ``grad`` or ``jvp`` on concrete
-arguments is concrete: a tracer's value is computed when Python asks for it (``if x > 0``), and not before.
+records.  A builder made by ``jit`` is abstract: its tracers have no values.  A builder made by ``grad`` or ``jvp`` on
+concrete arguments is concrete: a tracer's value is computed when Python asks for it (``if x > 0``), and not before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Builder", "Traced", "Tracer", "Value", "bind", "building", "current_
 
 
 class Value:
-    """What operations take and give: a concrete ``Array`` or a ``Tracer``.  Operators and methods are added by ``ops``."""
+    """What operations take and give: an ``Array`` or a ``Tracer``; ``operators`` adds operators and methods."""
 
     __slots__ = ("__weakref__",)
     aval: Aval
@@ -125,7 +125,7 @@ class Builder:
         return Tracer(self, var)
 
     def atom(self, x: Any) -> Atom:
-        """Return the variable or literal that stands for ``x`` in this graph, capturing it when it comes from outside."""
+        """Return the variable or literal that stands for ``x`` in this graph, captured when it comes from outside."""
         if type(x) is Tracer and x.builder is self:
             return x.var
         if isinstance(x, Literal):
@@ -227,7 +227,7 @@ def arguments_of(x: Tracer) -> list[str]:
         if var in seen:
             continue
         seen.add(var)
-        outer = {v: value for v, value in builder.captured.values()} | builder.known
+        outer = dict(builder.captured.values()) | builder.known
         known = outer.get(var)
         if isinstance(known, Tracer):
             stack.append((known.builder, known.var))
@@ -289,7 +289,9 @@ def axis_size(name: Any) -> int:
         if known == name:
             return size
     names = ", ".join(repr(n) for n, _ in _local.axes) or "none"
-    raise NameError(message("collective", "the axis must be named by an enclosing vmap", f"{name!r}; there are: {names}"))
+    raise NameError(
+        message("collective", "the axis must be named by an enclosing vmap", f"{name!r}; there are: {names}")
+    )
 
 
 def bind_all(prim: Primitive, *args: Any) -> list[Any]:
@@ -327,8 +329,8 @@ def trace(
 ) -> Traced:
     """Record ``fun``, a function of flat values that returns flat values or literals.
 
-    ``values`` are the concrete arguments where Python may look at them; without any the trace is abstract.  ``closed`` are
-    values that it may close over though their own trace has ended; they become the first captured inputs.
+    ``values`` are the concrete arguments where Python may look at them; without any the trace is abstract.  ``closed``
+    are values that it may close over though their own trace has ended; they become the first captured inputs.
     """
     builder = Builder(name, abstract=values is None)
     builder.captured = {id(v): (Var(v.aval), v) for v in closed}
@@ -369,7 +371,7 @@ def last_uses(graph: Graph) -> dict[int, list[Var]]:
     """For each equation the variables that nobody reads after it; memoised on the graph."""
     found = graph.memo.get("last_uses")
     if found is None:
-        last: dict[Var, int] = {v: -1 for v in graph.inputs}
+        last: dict[Var, int] = dict.fromkeys(graph.inputs, -1)
         for i, eqn in enumerate(graph.eqns):
             for a in (*eqn.inputs, *eqn.outputs):
                 if isinstance(a, Var):

@@ -1,7 +1,7 @@
 """Pytrees: nested containers of leaves, with paths.  Standard library only.
 
-Containers are tuple, list, dict, NamedTuple, None, dataclasses and what ``register_pytree_node`` adds; anything else is a leaf.
-Dict entries are visited in sorted key order.  Names and meaning follow ``jax.tree`` and ``jax.tree_util``.
+Containers are tuple, list, dict, NamedTuple, None, dataclasses and what ``register_pytree_node`` adds; anything else
+is a leaf.  Dict entries are visited in sorted key order.  Names and meaning follow ``jax.tree`` and ``jax.tree_util``.
 """
 
 from __future__ import annotations
@@ -189,7 +189,10 @@ def register_pytree_node(
     flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]],
     unflatten_func: Callable[[Any, Sequence[Any]], Any],
 ) -> None:
-    """Make ``nodetype`` a container: ``flatten_func(x) -> (children, static)``, ``unflatten_func(static, children) -> x``."""
+    """Make ``nodetype`` a container.
+
+    ``flatten_func(x) -> (children, static)``, ``unflatten_func(static, children) -> x``.
+    """
 
     def flatten_kind(x: Any) -> tuple[Sequence[Any], Hashable]:
         children, meta = flatten_func(x)
@@ -224,7 +227,9 @@ def register_dataclass(
     """
     fields: Sequence[Any] = dataclasses.fields(nodetype)
     if meta_fields is None:
-        meta_fields = [f.name for f in fields if f.metadata.get("static") or (data_fields and f.name not in data_fields)]
+        meta_fields = [
+            f.name for f in fields if f.metadata.get("static") or (data_fields and f.name not in data_fields)
+        ]
     if data_fields is None:
         data_fields = [f.name for f in fields if f.name not in meta_fields]
     data, meta = tuple(data_fields), tuple(meta_fields)
@@ -452,7 +457,9 @@ def matcher(treedef: TreeDef) -> Callable[[Any], list[Any] | None]:
     """
     code = _MatcherCode()
     code.visit(treedef, "t")
-    source = "\n".join(["def match(t):", *[f"    {line}" for line in code.lines], f"    return [{', '.join(code.leaves)}]"])
+    source = "\n".join(
+        ["def match(t):", *[f"    {line}" for line in code.lines], f"    return [{', '.join(code.leaves)}]"]
+    )
     scope = code.scope
     exec(source, scope)
     match: Callable[[Any], list[Any] | None] = scope["match"]

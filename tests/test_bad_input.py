@@ -34,7 +34,9 @@ def ones(*shape: int) -> Any:
     return fnp.ones(shape, fnp.float32)
 
 
-def check(call: Callable[[], Any], error: type[Exception], *parts: str, line: int | None = None, way_out: bool = True) -> str:
+def check(
+    call: Callable[[], Any], error: type[Exception], *parts: str, line: int | None = None, way_out: bool = True
+) -> str:
     """Call, and look at the error: its type, what its message says, and that it points to this file."""
     with pytest.raises(error) as caught:
         call()
@@ -68,26 +70,54 @@ WAYS = {
 
 @pytest.mark.parametrize(
     "transformed",
-    [fg.jit(truth), fg.grad(lambda x: fg.jit(truth)(x).sum()), fg.jit(fg.grad(lambda x: truth(x).sum())), fg.checkpoint(fg.jit(truth))],
+    [
+        fg.jit(truth),
+        fg.grad(lambda x: fg.jit(truth)(x).sum()),
+        fg.jit(fg.grad(lambda x: truth(x).sum())),
+        fg.checkpoint(fg.jit(truth)),
+    ],
     ids=["jit", "grad of jit", "jit of grad", "checkpoint of jit"],
 )
 def test_if_on_a_traced_value(transformed: Any) -> None:
-    text = check(lambda: transformed(X), TracerBoolConversionError, "bool: a value is required", "got bool[]", line=TRUTH_LINE)
+    text = check(
+        lambda: transformed(X), TracerBoolConversionError, "bool: a value is required", "got bool[]", line=TRUTH_LINE
+    )
     assert all(w in text for w in WAYS[TracerBoolConversionError])
     assert "depending on argument 0" in text
 
 
 def test_if_on_a_mapped_value() -> None:
-    check(lambda: fg.vmap(truth)(ones(2, 3)), TracerBoolConversionError, "traced in vmap of truth", "argument 0", line=TRUTH_LINE)
-    check(lambda: fg.vmap(lambda x, y: truth(y), in_axes=(None, 0))(X, ones(2, 3)), TracerBoolConversionError, "argument 1", line=TRUTH_LINE)
+    check(
+        lambda: fg.vmap(truth)(ones(2, 3)),
+        TracerBoolConversionError,
+        "traced in vmap of truth",
+        "argument 0",
+        line=TRUTH_LINE,
+    )
+    check(
+        lambda: fg.vmap(lambda x, y: truth(y), in_axes=(None, 0))(X, ones(2, 3)),
+        TracerBoolConversionError,
+        "argument 1",
+        line=TRUTH_LINE,
+    )
 
 
 def test_the_argument_is_named() -> None:
     f = fg.jit(lambda p, q, *, flag: p["w"] * 2 if (q + p["b"]).sum() > 0 and flag else 0)
-    text = check(lambda: f({"w": X, "b": X}, X, flag=True), TracerBoolConversionError, "depending on argument 0['b'], argument 1", line=inspect.getsourcelines(f.fun)[1])
+    text = check(
+        lambda: f({"w": X, "b": X}, X, flag=True),
+        TracerBoolConversionError,
+        "depending on argument 0['b'], argument 1",
+        line=inspect.getsourcelines(f.fun)[1],
+    )
     assert "['w']" not in text and "flag" not in text.split("way out")[0]
     g = fg.jit(lambda q, *, flag: q if flag else -q)
-    check(lambda: g(X, flag=True), TracerBoolConversionError, "depending on keyword flag", line=inspect.getsourcelines(g.fun)[1])
+    check(
+        lambda: g(X, flag=True),
+        TracerBoolConversionError,
+        "depending on keyword flag",
+        line=inspect.getsourcelines(g.fun)[1],
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,7 +141,11 @@ def test_the_argument_is_named() -> None:
         (lambda x: fnp.zeros((x.astype(int)[0], 2)), TracerIntegerConversionError, "a value is required"),
         (lambda x: x.reshape(x.astype(int)[0], -1), TracerIntegerConversionError, "a value is required"),
         (lambda x: fnp.arange(x.astype(int)[0]), TracerIntegerConversionError, "a value is required"),
-        (lambda x: x[: x.astype(int)[0]], TracerIntegerConversionError, "slice bounds must be integers known when tracing"),
+        (
+            lambda x: x[: x.astype(int)[0]],
+            TracerIntegerConversionError,
+            "slice bounds must be integers known when tracing",
+        ),
         (lambda x: x[x > 0], errors.ConcretizationTypeError, "a boolean index must be known when tracing"),
         (lambda x: fnp.nonzero(x), errors.ConcretizationTypeError, ""),
         (lambda x: fnp.unique(x), errors.ConcretizationTypeError, ""),
@@ -155,7 +189,13 @@ USES = {
 def test_a_leaked_tracer_is_told(use: Any, transform: Any) -> None:
     leaked = leak(transform)
     line = inspect.getsourcelines(use)[1]
-    text = check(lambda: use(leaked), UnexpectedTracerError, "was used after its function had been traced", "f32[3] of", line=line)
+    text = check(
+        lambda: use(leaked),
+        UnexpectedTracerError,
+        "was used after its function had been traced",
+        "f32[3] of",
+        line=line,
+    )
     made = inspect.getsourcelines(leak)[1] + 5
     assert f"made at test_bad_input.py:{made} (f)" in text
     assert repr(leaked) == "Tracer(f32[3])"
@@ -190,14 +230,34 @@ def test_a_tracer_in_another_thread(transform: Any, device: str) -> None:
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------
-BINARY = ["add", "subtract", "multiply", "divide", "power", "maximum", "minimum", "equal", "less", "arctan2", "remainder", "floor_divide", "hypot", "logaddexp"]
+BINARY = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "maximum",
+    "minimum",
+    "equal",
+    "less",
+    "arctan2",
+    "remainder",
+    "floor_divide",
+    "hypot",
+    "logaddexp",
+]
 
 
 @pytest.mark.parametrize("name", BINARY)
 def test_binary_shapes(name: str) -> None:
     f = getattr(fnp, name)
     name = f.__name__
-    check(lambda: f(ones(2, 3), ones(4)), ShapeError, f"{name}: shapes must be equal or 1 on each axis", "got (2, 3) and (4,)")
+    check(
+        lambda: f(ones(2, 3), ones(4)),
+        ShapeError,
+        f"{name}: shapes must be equal or 1 on each axis",
+        "got (2, 3) and (4,)",
+    )
     check(lambda: fg.jit(f)(ones(3), ones(4)), ShapeError, f"{name}: ", "got (3,) and (4,)")
 
 
@@ -212,12 +272,27 @@ def test_binary_shapes(name: str) -> None:
         (lambda: fnp.dot(ones(2, 3), ones(2, 3)), ("must have equal sizes", "(2, 3)")),
         (lambda: fnp.vdot(ones(3), ones(4)), ("(3,)", "(4,)")),
         (lambda: fnp.inner(ones(3), ones(4)), ("(3,)", "(4,)")),
-        (lambda: fnp.tensordot(ones(2, 3), ones(2, 3), 1), ("tensordot: summed axes must have equal sizes", "(2, 3) at (1,) and (2, 3) at (0,)")),
-        (lambda: fnp.einsum("ij,jk->ik", ones(2, 3), ones(4, 5)), ("einsum: axes with one name must have one size", "3 and 4 for 'j'")),
+        (
+            lambda: fnp.tensordot(ones(2, 3), ones(2, 3), 1),
+            ("tensordot: summed axes must have equal sizes", "(2, 3) at (1,) and (2, 3) at (0,)"),
+        ),
+        (
+            lambda: fnp.einsum("ij,jk->ik", ones(2, 3), ones(4, 5)),
+            ("einsum: axes with one name must have one size", "3 and 4 for 'j'"),
+        ),
         (lambda: fnp.einsum("ii", ones(2, 3)), ("einsum: ", "2 and 3 for 'i'")),
-        (lambda: lax.dot_general(ones(2, 3), ones(4, 3), (((1,), (0,)), ((), ()))), ("dot_general: contracted axes must have equal sizes", "(2, 3) at (1,) and (4, 3) at (0,)")),
-        (lambda: lax.dot_general(ones(2, 3), ones(4, 3), (((1,), (1,)), ((0,), (0,)))), ("dot_general: batch axes must have equal sizes",)),
-        (lambda: fnp.concatenate([ones(2, 3), ones(2, 4)]), ("concatenate: shapes must agree but on axis 0", "f32[2,3] and f32[2,4]")),
+        (
+            lambda: lax.dot_general(ones(2, 3), ones(4, 3), (((1,), (0,)), ((), ()))),
+            ("dot_general: contracted axes must have equal sizes", "(2, 3) at (1,) and (4, 3) at (0,)"),
+        ),
+        (
+            lambda: lax.dot_general(ones(2, 3), ones(4, 3), (((1,), (1,)), ((0,), (0,)))),
+            ("dot_general: batch axes must have equal sizes",),
+        ),
+        (
+            lambda: fnp.concatenate([ones(2, 3), ones(2, 4)]),
+            ("concatenate: shapes must agree but on axis 0", "f32[2,3] and f32[2,4]"),
+        ),
         (lambda: fnp.stack([ones(3), ones(4)]), ("stack: all arrays must have one shape", "(3,), (4,)")),
         (lambda: fnp.where(ones(3) > 0, ones(3), ones(4)), ("where: ", "(3,) and (3,) and (4,)")),
         (lambda: ones(6).reshape(4, 2), ("reshape: 6 elements must fill the new shape", "(6,) to (4, 2)")),
@@ -251,7 +326,9 @@ def test_shapes(call: Any, parts: tuple[str, ...]) -> None:
         lambda: fnp.broadcast_to(ones(1), (1 << 31,)),
         lambda: fnp.arange(1 << 31),
         lambda: fg.ShapeDtypeStruct((1 << 31,), "float32"),
-        lambda: fg.eval_shape(fnp.outer, fg.ShapeDtypeStruct((1 << 16,), "float32"), fg.ShapeDtypeStruct((1 << 16,), "float32")),
+        lambda: fg.eval_shape(
+            fnp.outer, fg.ShapeDtypeStruct((1 << 16,), "float32"), fg.ShapeDtypeStruct((1 << 16,), "float32")
+        ),
     ],
 )
 def test_two_billion_elements_are_refused(call: Any) -> None:
@@ -268,7 +345,11 @@ def test_two_billion_elements_are_refused(call: Any) -> None:
         (lambda: ones(3)[np.array([0, 7])], IndexError, "index: must be in [-3, 3) on axis 0, got 7"),
         (lambda: ones(3)[[0, -9]], IndexError, "index: must be in [-3, 3) on axis 0, got -9"),
         (lambda: ones(0)[0], IndexError, "index: must be in [0, 0) on axis 0, got 0"),
-        (lambda: ones(3)[0, 0], IndexError, "index: at most 1 indices and one ellipsis are allowed, got 2 for shape (3,)"),
+        (
+            lambda: ones(3)[0, 0],
+            IndexError,
+            "index: at most 1 indices and one ellipsis are allowed, got 2 for shape (3,)",
+        ),
         (lambda: ones(3)[1.5], TypeError, "index: this type cannot be an index, got float"),
         (lambda: ones(3)["a"], TypeError, "index: this type cannot be an index, got str"),
         (lambda: ones(3).__setitem__(0, 1.0), TypeError, "x[i] = v: arrays are immutable"),
@@ -289,16 +370,37 @@ class Thing:
 
 @pytest.mark.parametrize(
     ("bad", "kind"),
-    [("text", "str"), (b"bytes", "bytes"), (Thing(), "Thing"), (1j, "complex"), (np.str_("text"), "str_"), (len, "builtin_function_or_method")],
+    [
+        ("text", "str"),
+        (b"bytes", "bytes"),
+        (Thing(), "Thing"),
+        (1j, "complex"),
+        (np.str_("text"), "str_"),
+        (len, "builtin_function_or_method"),
+    ],
 )
 def test_leaves_that_are_no_numbers(bad: Any, kind: str) -> None:
     def f(p: Any) -> Any:
         return p["w"].sum()
 
     p = {"w": X, "list": [1.0, bad]}
-    for what, g in [("grad", fg.grad(f)), ("jit", fg.jit(f)), ("vmap", fg.vmap(f)), ("jacfwd", fg.jacfwd(f)), ("make_graph", fg.make_graph(f))]:
-        check(lambda g=g: g(p), TreeError, f"{what} of f: every leaf must be a number or an array, got {kind} at argument 0['list'][1]")  # type: ignore[misc]
-    check(lambda: fg.jit(lambda x: {"y": (x, bad)})(X), TreeError, f"every leaf of the result must be a number or an array, got {kind} at ['y'][1] of the result")
+    for what, g in [
+        ("grad", fg.grad(f)),
+        ("jit", fg.jit(f)),
+        ("vmap", fg.vmap(f)),
+        ("jacfwd", fg.jacfwd(f)),
+        ("make_graph", fg.make_graph(f)),
+    ]:
+        check(
+            lambda g=g: g(p),
+            TreeError,
+            f"{what} of f: every leaf must be a number or an array, got {kind} at argument 0['list'][1]",
+        )  # type: ignore[misc]
+    check(
+        lambda: fg.jit(lambda x: {"y": (x, bad)})(X),
+        TreeError,
+        f"every leaf of the result must be a number or an array, got {kind} at ['y'][1] of the result",
+    )
 
 
 def test_none_is_a_tree_without_leaves_but_no_operand() -> None:
@@ -310,8 +412,18 @@ def test_none_is_a_tree_without_leaves_but_no_operand() -> None:
 
 
 def test_losses_and_integers() -> None:
-    check(lambda: fg.grad(lambda x: x)(X), ShapeError, "grad of <lambda>: the function must return a scalar, got f32[3]", "jacrev")
-    check(lambda: fg.grad(lambda x, n: x.sum() * n, argnums=1)(X, 3), DTypeError, "grad of <lambda>: differentiated leaves must be floats, got i32[] at argument 1", "astype")
+    check(
+        lambda: fg.grad(lambda x: x)(X),
+        ShapeError,
+        "grad of <lambda>: the function must return a scalar, got f32[3]",
+        "jacrev",
+    )
+    check(
+        lambda: fg.grad(lambda x, n: x.sum() * n, argnums=1)(X, 3),
+        DTypeError,
+        "grad of <lambda>: differentiated leaves must be floats, got i32[] at argument 1",
+        "astype",
+    )
     check(lambda: fg.grad(3), TypeError, "grad: a function is required, got int", "grad(f)(x)")
     for transform in (fg.vmap, fg.jit, fg.checkpoint, fg.make_graph, fg.custom_vjp, fg.jacfwd, fg.value_and_grad):
         check(lambda t=transform: t(X), TypeError, "a function is required, got ndarray")  # type: ignore[misc]
@@ -321,14 +433,34 @@ def test_losses_and_integers() -> None:
     ("call", "error", "part"),
     [
         (lambda: fg.tree.map(lambda a, b: a, {"a": 1}, {"b": 1}), TreeError, "tree.map: the trees differ at the root"),
-        (lambda: fg.tree.map(lambda a, b: a, {"a": (1, 2)}, {"a": [1, 2]}), TreeError, "tree.map: the trees differ at ['a']: tuple there"),
-        (lambda: fg.jit(lambda p: p)({1: X, "a": X}), TreeError, "tree.flatten: the keys of a dict must be of one sortable type"),
-        (lambda: fg.vjp(lambda x: (x, x), X)[1](X), TreeError, "vjp of <lambda>: the trees differ at the root: tuple there"),
-        (lambda: lax.cond(True, lambda: (1.0,), lambda: [1.0]), TreeError, "cond: all branches must return the same structure"),
+        (
+            lambda: fg.tree.map(lambda a, b: a, {"a": (1, 2)}, {"a": [1, 2]}),
+            TreeError,
+            "tree.map: the trees differ at ['a']: tuple there",
+        ),
+        (
+            lambda: fg.jit(lambda p: p)({1: X, "a": X}),
+            TreeError,
+            "tree.flatten: the keys of a dict must be of one sortable type",
+        ),
+        (
+            lambda: fg.vjp(lambda x: (x, x), X)[1](X),
+            TreeError,
+            "vjp of <lambda>: the trees differ at the root: tuple there",
+        ),
+        (
+            lambda: lax.cond(True, lambda: (1.0,), lambda: [1.0]),
+            TreeError,
+            "cond: all branches must return the same structure",
+        ),
         (lambda: lax.scan(lambda c, x: ((c, c), x), 1.0, X), TreeError, "scan of <lambda>: "),
         (lambda: lax.scan(lambda c, x: (c.astype(int), x), 1.0, X), DTypeError, "scan of <lambda>: "),
         (lambda: lax.while_loop(lambda c: c > 0, lambda c: (c, c), 1.0), TreeError, "while_loop of <lambda>: "),
-        (lambda: lax.while_loop(lambda c: c, lambda c: c, ones()), DTypeError, "while_loop of <lambda>: cond_fun must return a bool scalar, got f32[]"),
+        (
+            lambda: lax.while_loop(lambda c: c, lambda c: c, ones()),
+            DTypeError,
+            "while_loop of <lambda>: cond_fun must return a bool scalar, got f32[]",
+        ),
     ],
 )
 def test_trees_that_differ(call: Any, error: type[Exception], part: str) -> None:
@@ -398,7 +530,10 @@ def test_host_data_of_every_layout(data: Any, device: str) -> None:
     doubled = want if want.dtype.kind == "b" else want + want
     kinds = [lambda a: a, fg.jit(lambda a: a), fg.vmap(lambda a: a) if want.ndim else lambda a: fnp.asarray(a)]
     if not isinstance(data, memoryview):
-        kinds += [lambda a: a | a if want.dtype.kind == "b" else fnp.add(a, a), fg.jit(lambda a: a | a if want.dtype.kind == "b" else a + a)]
+        kinds += [
+            lambda a: a | a if want.dtype.kind == "b" else fnp.add(a, a),
+            fg.jit(lambda a: a | a if want.dtype.kind == "b" else a + a),
+        ]
     for f in kinds[3:]:
         got = f(fnp.asarray(data)) if want.dtype.kind == "b" else f(data)
         assert got.dtype == expected
@@ -438,7 +573,9 @@ def test_host_data_that_holds_no_numbers(data: Any, part: str) -> None:
     check(lambda: fnp.asarray(data), DTypeError, part)
 
 
-@pytest.mark.parametrize("bad", [1 << 31, -(1 << 31) - 1, np.array([1 << 40]), np.array([-(1 << 40)]), [1 << 33], np.uint64(1 << 40)])
+@pytest.mark.parametrize(
+    "bad", [1 << 31, -(1 << 31) - 1, np.array([1 << 40]), np.array([-(1 << 40)]), [1 << 33], np.uint64(1 << 40)]
+)
 def test_integers_that_do_not_fit(bad: Any) -> None:
     check(lambda: fnp.asarray(bad), OverflowError, "integers must fit ")
     if not isinstance(bad, list):
@@ -449,7 +586,13 @@ def test_integers_that_do_not_fit(bad: Any) -> None:
 
 
 def test_unknown_devices_and_dtypes() -> None:
-    check(lambda: fg.default_device("cuda").__enter__(), DeviceError, "device: a name among numpy", "got 'cuda'", "fg.devices()")
+    check(
+        lambda: fg.default_device("cuda").__enter__(),
+        DeviceError,
+        "device: a name among numpy",
+        "got 'cuda'",
+        "fg.devices()",
+    )
     check(lambda: fg.device_put(X, "vulkan:99"), DeviceError, "'vulkan:99'", way_out=False)
     check(lambda: fg.jit(lambda x: x, device="tpu")(X), DeviceError, "got 'tpu'", "fg.devices()")
     check(lambda: fnp.zeros(3, "complex64"), DTypeError, "got complex64")
@@ -461,7 +604,9 @@ def test_unknown_devices_and_dtypes() -> None:
 def test_every_rank(rank: int) -> None:
     shape = (2,) * rank
     host = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-    f = fg.jit(lambda x: (fnp.exp(x).sum(), fnp.transpose(x * 2, tuple(range(x.ndim))[::-1]), x.reshape(-1), fnp.max(x)))
+    f = fg.jit(
+        lambda x: (fnp.exp(x).sum(), fnp.transpose(x * 2, tuple(range(x.ndim))[::-1]), x.reshape(-1), fnp.max(x))
+    )
     total, turned, flat, top = f(host)
     np.testing.assert_allclose(np.asarray(total), np.exp(host.astype(np.float64)).sum(), rtol=1e-5)
     np.testing.assert_array_equal(np.asarray(turned), np.asarray(host * 2).T)

@@ -203,7 +203,9 @@ def test_with_other_transformations() -> None:
     for hess in (fg.grad(fg.grad(ck)), fg.grad(fg.checkpoint(fg.grad(ck))), fg.checkpoint(fg.grad(fg.grad(ck)))):
         np.testing.assert_allclose(np.asarray(fg.vmap(hess)(x)), want, rtol=2e-6, atol=1e-6)
     t = f32(4, seed=1)
-    np.testing.assert_allclose(np.asarray(fg.jvp(ck, (x,), (t,))[1]), (np.cos(x) * x + np.sin(x)) * t, rtol=2e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        np.asarray(fg.jvp(ck, (x,), (t,))[1]), (np.cos(x) * x + np.sin(x)) * t, rtol=2e-6, atol=1e-6
+    )
     np.testing.assert_array_equal(np.asarray(fg.vmap(ck)(x)), np.asarray(ck(x)))
 
 

@@ -82,7 +82,9 @@ def test_forward_mode() -> None:
     close(np.diagonal(np.diagonal(np.asarray(fg.jacfwd(fg.jacrev(f))(X)))), -10 * np.sin(X))
     # jvp of the gradient of a custom_vjp differentiates the rule
     close(fg.jvp(fg.grad(lambda x: marked_sin()(x).sum()), (X,), (t,))[1], -10 * np.sin(X) * t)
-    with pytest.raises(MissingRule, match=r"custom_vjp of f: has a reverse rule only; no forward mode\n  way out: use reverse mode"):
+    with pytest.raises(
+        MissingRule, match=r"custom_vjp of f: has a reverse rule only; no forward mode\n  way out: use reverse mode"
+    ):
         fg.jvp(marked_sin(), (X,), (t,))
 
 
@@ -182,7 +184,11 @@ def test_closed_over_values() -> None:
         return x * scale
 
     f.defvjp(lambda x: (x * scale, None), lambda _, ct: (ct * scale * 2,))
-    for g in (fg.grad(lambda x: f(x).sum()), fg.jit(fg.grad(lambda x: f(x).sum())), fg.grad(fg.jit(lambda x: f(x).sum()))):
+    for g in (
+        fg.grad(lambda x: f(x).sum()),
+        fg.jit(fg.grad(lambda x: f(x).sum())),
+        fg.grad(fg.jit(lambda x: f(x).sum())),
+    ):
         close(g(X), 2 * np.asarray(scale))
     # a value of an outer trace, not differentiated
     close(fg.jit(lambda s: fg.grad(lambda x: _scaled(s)(x).sum())(X))(f32(4, seed=6)), 2 * f32(4, seed=6))
@@ -251,14 +257,44 @@ def test_clipped_gradient_in_a_scan_and_under_checkpoint() -> None:
 @pytest.mark.parametrize(
     ("fwd", "bwd", "error", "text"),
     [
-        (lambda x: x, lambda r, ct: (ct,), TreeError, r"custom_vjp of f: fwd: a pair \(out, residuals\) is required, got Tracer"),
-        (lambda x: ((x, x), x), lambda r, ct: (ct,), TreeError, r"fwd must return \(out, residuals\) with out as the function's"),
-        (lambda x: (x.sum(), x), lambda r, ct: (ct,), TreeError, r"fwd must return \(out, residuals\) with out as the function's"),
+        (
+            lambda x: x,
+            lambda r, ct: (ct,),
+            TreeError,
+            r"custom_vjp of f: fwd: a pair \(out, residuals\) is required, got Tracer",
+        ),
+        (
+            lambda x: ((x, x), x),
+            lambda r, ct: (ct,),
+            TreeError,
+            r"fwd must return \(out, residuals\) with out as the function's",
+        ),
+        (
+            lambda x: (x.sum(), x),
+            lambda r, ct: (ct,),
+            TreeError,
+            r"fwd must return \(out, residuals\) with out as the function's",
+        ),
         (lambda x: (x, x), lambda r, ct: ct, TreeError, r"bwd: a tuple of 1 cotangents is required, got Tracer"),
-        (lambda x: (x, x), lambda r, ct: (ct, ct), TreeError, r"bwd: a tuple of 1 cotangents is required, got 2 entries"),
-        (lambda x: (x, x), lambda r, ct: (ct.sum(),), ShapeError, r"bwd: a cotangent: the type must be f32\[4\], got f32\[\]"),
+        (
+            lambda x: (x, x),
+            lambda r, ct: (ct, ct),
+            TreeError,
+            r"bwd: a tuple of 1 cotangents is required, got 2 entries",
+        ),
+        (
+            lambda x: (x, x),
+            lambda r, ct: (ct.sum(),),
+            ShapeError,
+            r"bwd: a cotangent: the type must be f32\[4\], got f32\[\]",
+        ),
         (lambda x: (x, x), lambda r, ct: ((ct,),), TreeError, r"bwd"),
-        (lambda x: (x, "text"), lambda r, ct: (ct,), TreeError, r"fwd: every leaf of the result must be a number or an array"),
+        (
+            lambda x: (x, "text"),
+            lambda r, ct: (ct,),
+            TreeError,
+            r"fwd: every leaf of the result must be a number or an array",
+        ),
     ],
 )
 def test_wrong_reverse_rules(fwd: Any, bwd: Any, error: type[Exception], text: str) -> None:

@@ -21,8 +21,10 @@ ORDER = [bool_, uint32, int32, float16, bfloat16, float32, float64]
 @pytest.mark.parametrize(
     ("given", "want"),
     [
-        (float, float32), (int, int32), (bool, bool_), ("float32", float32), ("float16", float16), ("bfloat16", bfloat16), ("float64", float64),
-        (np.float64, float64), (np.float32, float32), (np.int64, int32), ("uint8", int32), (np.uint64, uint32), (">f4", float32),
+        (float, float32), (int, int32), (bool, bool_), ("float32", float32), ("float16", float16),
+        ("bfloat16", bfloat16), ("float64", float64),
+        (np.float64, float64), (np.float32, float32), (np.int64, int32), ("uint8", int32),
+        (np.uint64, uint32), (">f4", float32),
         (">i8", int32), ("half", float16), (np.dtype("bool"), bool_), (fnp.bfloat16, bfloat16), (fnp.int32, int32),
     ],
 )  # fmt: skip
@@ -128,7 +130,12 @@ def test_half_precision_arithmetic_rounds_once(dtype: Any) -> None:
     with fg.default_device("numpy"):
         x, y = [fnp.asarray(rng.normal(size=(64, 64)).astype(np.float32)).astype(dtype) for _ in range(2)]
         wide = [np.asarray(v.astype("float32")).astype(np.float64) for v in (x, y)]
-        for got, want in [(x + y, wide[0] + wide[1]), (x * y, wide[0] * wide[1]), (x @ y, wide[0] @ wide[1]), (fnp.exp(x), np.exp(wide[0]))]:
+        for got, want in [
+            (x + y, wide[0] + wide[1]),
+            (x * y, wide[0] * wide[1]),
+            (x @ y, wide[0] @ wide[1]),
+            (fnp.exp(x), np.exp(wide[0])),
+        ]:
             assert got.dtype == dtype
             rounded = dtypes.widen(dtypes.narrow(want.astype(np.float32), dtype))
             step = np.abs(rounded) * (2.0**-10 if dtype == float16 else 2.0**-7)
@@ -140,7 +147,13 @@ def test_half_precision_arithmetic_rounds_once(dtype: Any) -> None:
 def test_float64_lives_on_the_reference_only(device: str) -> None:
     wide = np.ones(3) / 3
     want = float64 if device == "numpy" else float32
-    for made in (fnp.asarray(wide), fnp.zeros(2, float64), fnp.ones(2).astype("float64"), fnp.asarray([0.1], dtype=np.float64), fg.device_put(wide, device)):
+    for made in (
+        fnp.asarray(wide),
+        fnp.zeros(2, float64),
+        fnp.ones(2).astype("float64"),
+        fnp.asarray([0.1], dtype=np.float64),
+        fg.device_put(wide, device),
+    ):
         assert made.dtype == want
     assert fnp.asarray(0.5).dtype == want and fnp.asarray(3).dtype == int32 and fnp.asarray(True).dtype == bool_
     assert fg.grad(lambda x: x * x)(3.0).dtype == fg.jit(lambda x: x)(3.0).dtype == want

@@ -31,7 +31,9 @@ def f32(*shape: int) -> Aval:
 # -- types -------------------------------------------------------------------------------------------------------
 def test_types_are_interned_and_print_as_they_parse() -> None:
     a = Aval((2, 3), F32)
-    assert a is Aval([2, 3], F32) and a == Aval((np.int64(2), 3), "float32") and hash(a) == hash(Aval((2, 3), "float32"))
+    assert (
+        a is Aval([2, 3], F32) and a == Aval((np.int64(2), 3), "float32") and hash(a) == hash(Aval((2, 3), "float32"))
+    )
     assert (a.size, a.ndim, a.nbytes, len(a)) == (6, 2, 24, 2)
     assert a != Aval((3, 2), F32) and a != Aval((2, 3), dtypes.int32) and a != "f32[2,3]"
     for text in ["f32[2,3]", "f16[]", "bf16[4]", "f64[1,1,1]", "i32[0]", "u32[7]", "bool[2]"]:
@@ -43,7 +45,11 @@ def test_types_are_interned_and_print_as_they_parse() -> None:
 def test_sizes_are_bounded() -> None:
     assert Aval((2**31 - 1,), dtypes.bool_).size == 2**31 - 1
     assert Aval((2**31, 0), F32).size == 0
-    for shape, text in [((2**31,), "fewer than 2"), ((-1,), "must not be negative"), ((1,) * 17, "rank must be at most 16")]:
+    for shape, text in [
+        ((2**31,), "fewer than 2"),
+        ((-1,), "must not be negative"),
+        ((1,) * 17, "rank must be at most 16"),
+    ]:
         with pytest.raises(ShapeError, match=text):
             Aval(shape, F32)
 

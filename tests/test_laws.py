@@ -118,7 +118,7 @@ def test_passes_keep_values_bit_for_bit(kind: str, seed: int) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_passes_keep_the_values_of_derivatives(kind: str, seed: int) -> None:
-    """The same for graphs that vjp, jvp and vmap write, which hold other primitives; and split puts halves together again."""
+    """The same for graphs that vjp, jvp and vmap write, which hold other primitives; split halves join again."""
     f, args, _ = random_function(seed, kind, size=15)
     graph, args = record(f, args)  # type: ignore[assignment]
     on = [a.dtype.kind == "f" for a in args]
@@ -146,7 +146,9 @@ def test_passes_keep_the_values_of_derivatives(kind: str, seed: int) -> None:
     check_graph(parts.early)
     check_graph(parts.late)
     early = run(parts.early, args)
-    at = dict(zip(parts.early.inputs, args, strict=True)) | dict(zip(parts.residuals, early[len(graph.outputs) :], strict=True))
+    at = dict(zip(parts.early.inputs, args, strict=True)) | dict(
+        zip(parts.residuals, early[len(graph.outputs) :], strict=True)
+    )
     late = run(parts.late, [*[at[v] for v in parts.crossing], *cts])
     same_bits([*early[: len(graph.outputs)], *late], run(backward, [*args, *cts]))
 
@@ -162,7 +164,11 @@ def test_fusion_of_groups_scalars_and_shared_outputs() -> None:
         t = s * 2.0 + d.sum()  # a group of scalars
         return c, d * t, fnp.where(d > 0, d, -d), a.sum() + t, fnp.maximum(t, s), c
 
-    args = [np.linspace(-2, 2, 4).astype(np.float32), np.linspace(-1, 3, 12).astype(np.float32).reshape(3, 4), np.float32(0.5)]
+    args = [
+        np.linspace(-2, 2, 4).astype(np.float32),
+        np.linspace(-1, 3, 12).astype(np.float32).reshape(3, 4),
+        np.float32(0.5),
+    ]
     graph, values = record(f, args)
     fused = prepare(graph)
     check_graph(fused)
@@ -173,12 +179,39 @@ def test_fusion_of_groups_scalars_and_shared_outputs() -> None:
 
 @pytest.mark.parametrize("special", [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-45, 3.4e38])
 def test_simplify_keeps_special_values(special: float) -> None:
-    """What looks like an identity is one only where it holds for every value: x + 0 is not x for -0, x * 0 not 0 for NaN."""
+    """An identity must hold for every value: x + 0 is not x for -0, x * 0 is not 0 for NaN."""
     x = np.full(2, special, np.float32)
     ways = [
-        lambda x: (x + 0.0, x - 0.0, x - (-0.0), 0.0 - x, x * 1.0, 1.0 * x, x / 1.0, x * 0.0, 0.0 * x, -(-x), x - x, x / x),
-        lambda x: (fnp.maximum(x, x), fnp.where(x > 0, x, x), x**1, x**2, fnp.abs(fnp.abs(x)), 0.0 + x, -0.0 + x, x + (-0.0)),
-        lambda x: (x.reshape(2, 1).reshape(2), fnp.transpose(fnp.transpose(x.reshape(1, 2))), x.astype(np.float32), fnp.flip(fnp.flip(x))),
+        lambda x: (
+            x + 0.0,
+            x - 0.0,
+            x - (-0.0),
+            0.0 - x,
+            x * 1.0,
+            1.0 * x,
+            x / 1.0,
+            x * 0.0,
+            0.0 * x,
+            fnp.negative(-x),
+            x - x,
+            x / x,
+        ),
+        lambda x: (
+            fnp.maximum(x, x),
+            fnp.where(x > 0, x, x),
+            x**1,
+            x**2,
+            fnp.abs(fnp.abs(x)),
+            0.0 + x,
+            -0.0 + x,
+            x + (-0.0),
+        ),
+        lambda x: (
+            x.reshape(2, 1).reshape(2),
+            fnp.transpose(fnp.transpose(x.reshape(1, 2))),
+            x.astype(np.float32),
+            fnp.flip(fnp.flip(x)),
+        ),
     ]
     for f in ways:
         graph, values = record(f, [x])
@@ -228,7 +261,11 @@ def test_hessians_agree(seed: int) -> None:
     loss = loss_of(f)
     nums = (0, 1, 2)
     forward_reverse = fg.hessian(loss, nums)(*args)
-    flat = [np.asarray(h).reshape(np.size(args[i]), np.size(args[j])) for i, row in enumerate(forward_reverse) for j, h in enumerate(row)]
+    flat = [
+        np.asarray(h).reshape(np.size(args[i]), np.size(args[j]))
+        for i, row in enumerate(forward_reverse)
+        for j, h in enumerate(row)
+    ]
     blocks = np.block([flat[3 * i : 3 * i + 3] for i in range(3)])
     np.testing.assert_allclose(blocks, blocks.T, rtol=1e-10, atol=1e-10)
     near(fg.jacrev(fg.jacfwd(loss, nums), nums)(*args), forward_reverse)
@@ -313,7 +350,9 @@ WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "jvp": lambda f: lambda p, x: fg.jvp(f, (p, x), (zeros_like(p), x))[0],
     "linearize": lambda f: lambda p, x: fg.linearize(f, p, x)[0],
     "vmap": lambda f: lambda p, x: fg.vmap(f, in_axes=(None, 0))(p, x[None])[0],
-    "vmap of params": lambda f: lambda p, x: fg.vmap(f, in_axes=(0, None))(tree.map(lambda a: fnp.stack([a, a]), p), x).mean(),
+    "vmap of params": lambda f: (
+        lambda p, x: fg.vmap(f, in_axes=(0, None))(tree.map(lambda a: fnp.stack([a, a]), p), x).mean()
+    ),
     "compiled": replayed,
     "scan": lambda f: lambda p, x: lax.scan(lambda c, y: (c + f(p, y), None), 0.0 * x.sum(), x[None])[0],
     "cond": lambda f: lambda p, x: lax.cond(x[0, 0] > -1e9, f, lambda p, x: f(p, x) * 0.0, p, x),
@@ -388,7 +427,10 @@ def test_perturbations_are_not_confused() -> None:
         near(outer(lambda x, i=inner: x * i(lambda y: x * y)(2.0))(3.0), np.float64(6.0))
         near(outer(lambda x, i=inner: i(lambda y: x * y * y)(x))(3.0), np.float64(12.0))
         near(outer(lambda x, i=inner: i(i(lambda y: x**2 * y**3))(x))(2.0), np.float64(72.0))
-        near(fg.jit(outer(lambda x, i=inner: fg.jit(i(lambda y: fg.checkpoint(lambda z: x * z * y)(y)))(x)))(3.0), np.float64(12.0))
+        near(
+            fg.jit(outer(lambda x, i=inner: fg.jit(i(lambda y: fg.checkpoint(lambda z: x * z * y)(y)))(x)))(3.0),
+            np.float64(12.0),
+        )
         near(fg.vmap(outer(lambda x, i=inner: x * i(lambda y: x * y)(2.0)))(np.array([1.0, 2.0])), np.array([2.0, 4.0]))
 
 
@@ -446,5 +488,8 @@ def test_no_pass_is_quadratic() -> None:
         if not slow:
             return
         # a busy machine may have been in the way: keep the best of several
-        small, large = [{k: min(v, again[k]) for k, v in best.items()} for best, again in ((small, stage_times(5_000)), (large, stage_times(20_000)))]
+        small, large = [
+            {k: min(v, again[k]) for k, v in best.items()}
+            for best, again in ((small, stage_times(5_000)), (large, stage_times(20_000)))
+        ]
     raise AssertionError(f"seconds for 5,000 and 20,000 equations: {slow}")

@@ -54,11 +54,15 @@ def test_bits_split_and_fold_in_are_threefry_of_positions() -> None:
     k = (0xDEADBEEF, 12345)
     key = random.wrap_key_data(np.array(k, np.uint32))
     pairs = [threefry(k, (0, i)) for i in range(24)]
-    np.testing.assert_array_equal(np.asarray(random.bits(key, (4, 6))), np.array([a ^ b for a, b in pairs], np.uint32).reshape(4, 6))
+    np.testing.assert_array_equal(
+        np.asarray(random.bits(key, (4, 6))), np.array([a ^ b for a, b in pairs], np.uint32).reshape(4, 6)
+    )
     np.testing.assert_array_equal(np.asarray(random.split(key, 24)), np.array(pairs, np.uint32))
     np.testing.assert_array_equal(np.asarray(random.split(key, (4, 6))), np.array(pairs, np.uint32).reshape(4, 6, 2))
     for data in (0, 7, 2**31, 2**32 - 1, -1):
-        np.testing.assert_array_equal(np.asarray(random.fold_in(key, data)), np.array(threefry(k, (0, data & 0xFFFFFFFF)), np.uint32))
+        np.testing.assert_array_equal(
+            np.asarray(random.fold_in(key, data)), np.array(threefry(k, (0, data & 0xFFFFFFFF)), np.uint32)
+        )
 
 
 def test_keys_hold_the_seed() -> None:
@@ -147,8 +151,16 @@ MOMENTS: dict[str, tuple[Any, float, float]] = {
     ),
     "geometric": (lambda k, n: random.geometric(k, 0.25, (n,)).astype(float), 4.0, 12.0),
     "triangular": (lambda k, n: random.triangular(k, -1.0, 0.5, 2.0, (n,)), 0.5, (1 + 0.25 + 4 + 0.5 + 2 - 1) / 18),
-    "categorical": (lambda k, n: random.categorical(k, np.log(np.float32([0.2, 0.3, 0.5])), shape=(n,)).astype(float), 1.3, 0.61),
-    "choice by weights": (lambda k, n: random.choice(k, 3, (n,), p=np.float32([0.2, 0.3, 0.5])).astype(float), 1.3, 0.61),
+    "categorical": (
+        lambda k, n: random.categorical(k, np.log(np.float32([0.2, 0.3, 0.5])), shape=(n,)).astype(float),
+        1.3,
+        0.61,
+    ),
+    "choice by weights": (
+        lambda k, n: random.choice(k, 3, (n,), p=np.float32([0.2, 0.3, 0.5])).astype(float),
+        1.3,
+        0.61,
+    ),
     "choice": (lambda k, n: random.choice(k, np.float32([1, 5]), (n,)), 3.0, 4.0),
 }
 
@@ -187,7 +199,9 @@ def test_ranges() -> None:
     assert wide.min() < -(2**31) * 0.99 and wide.max() > 2**31 * 0.99
     t = np.asarray(random.truncated_normal(key, -0.5, 2.0, (N,)))
     assert t.min() > -0.5 and t.max() < 2.0
-    assert np.asarray(random.bernoulli(key, 0.0, (N,))).sum() == 0 and np.asarray(random.bernoulli(key, 1.0, (N,))).all()
+    assert (
+        np.asarray(random.bernoulli(key, 0.0, (N,))).sum() == 0 and np.asarray(random.bernoulli(key, 1.0, (N,))).all()
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -260,17 +274,41 @@ def test_what_is_drawn_is_differentiable_in_its_parameters() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda k: random.bits(3), DTypeError, r"random.bits: a key is a uint32 array of shape \(2,\), got i32\[\]\n  way out: make one with"),
+        (
+            lambda k: random.bits(3),
+            DTypeError,
+            r"random.bits: a key is a uint32 array of shape \(2,\), got i32\[\]\n  way out: make one with",
+        ),
         (lambda k: random.normal(random.split(k), (2,)), DTypeError, r"got u32\[2,2\]\n  way out: .* vmap"),
         (lambda k: random.key(1.5), DTypeError, "random.key: an integer seed is required, got 1.5"),
         (lambda k: random.uniform(k, dtype=int), DTypeError, "random.uniform: a float dtype is required"),
-        (lambda k: random.randint(k, (2,), 0, 5, dtype=float), DTypeError, "random.randint: an integer dtype is required"),
+        (
+            lambda k: random.randint(k, (2,), 0, 5, dtype=float),
+            DTypeError,
+            "random.randint: an integer dtype is required",
+        ),
         (lambda k: random.fold_in(k, 1.5), DTypeError, "random.fold_in: an integer scalar is required"),
         (lambda k: random.choice(k, 3, (4,), replace=False), ValueError, "random.choice: at most 3 distinct draws"),
-        (lambda k: random.choice(k, 3, p=np.ones(4, np.float32)), ShapeError, r"random.choice: p must have shape \(3,\)"),
-        (lambda k: random.categorical(k, np.ones((2, 3), np.float32), shape=(5,)), ShapeError, r"shape must end in \(2,\)"),
-        (lambda k: random.pareto(k, np.ones(3, np.float32), (2,)), ShapeError, r"must broadcast to shape \(2,\), got \(3,\)|shapes must be equal"),
-        (lambda k: random.multivariate_normal(k, np.ones(3, np.float32), np.eye(2, dtype=np.float32)), ShapeError, r"mean must be"),
+        (
+            lambda k: random.choice(k, 3, p=np.ones(4, np.float32)),
+            ShapeError,
+            r"random.choice: p must have shape \(3,\)",
+        ),
+        (
+            lambda k: random.categorical(k, np.ones((2, 3), np.float32), shape=(5,)),
+            ShapeError,
+            r"shape must end in \(2,\)",
+        ),
+        (
+            lambda k: random.pareto(k, np.ones(3, np.float32), (2,)),
+            ShapeError,
+            r"must broadcast to shape \(2,\), got \(3,\)|shapes must be equal",
+        ),
+        (
+            lambda k: random.multivariate_normal(k, np.ones(3, np.float32), np.eye(2, dtype=np.float32)),
+            ShapeError,
+            r"mean must be",
+        ),
         (lambda k: fg.jit(lambda n: random.normal(k, (n,)))(3), TypeError, "a value is required"),
     ],
 )

@@ -121,7 +121,9 @@ def test_integer_leaves() -> None:
     def f(p: Any) -> Any:
         return p["x"] * p["n"] ** 2
 
-    with pytest.raises(DTypeError, match=r"grad of f: differentiated leaves must be floats, got i32\[\] at argument 0\['n'\]"):
+    with pytest.raises(
+        DTypeError, match=r"grad of f: differentiated leaves must be floats, got i32\[\] at argument 0\['n'\]"
+    ):
         fg.grad(f)({"x": 2.0, "n": 3})
     g = fg.grad(f, allow_int=True)({"x": 2.0, "n": 3})
     equal(g, {"x": 9.0, "n": 0})
@@ -278,7 +280,12 @@ def test_hessian_against_a_closed_form() -> None:
         "x": {"x": (a + a.T) / 2, "y": mixed},
         "y": {"x": mixed.T, "y": np.diag(6 * y * x[0])},
     }
-    for hess in (fg.hessian, lambda f: fg.jacrev(fg.jacfwd(f)), lambda f: fg.jacrev(fg.grad(f)), lambda f: fg.jacfwd(fg.jacfwd(f))):
+    for hess in (
+        fg.hessian,
+        lambda f: fg.jacrev(fg.jacfwd(f)),
+        lambda f: fg.jacrev(fg.grad(f)),
+        lambda f: fg.jacfwd(fg.jacfwd(f)),
+    ):
         equal(hess(f)({"x": x, "y": y}), want, 1e-5)
 
 
@@ -301,7 +308,11 @@ def test_vmap_axes() -> None:
 def test_vmap_axes_of_trees() -> None:
     p = {"w": f32(4, 3), "b": f32(3, 4, seed=1), "c": f32(3, seed=2)}
     axes = {"w": 0, "b": 1, "c": None}
-    got = fg.vmap(lambda p, s: {"y": (p["w"] * p["b"] + p["c"]) * s, "n": (p["c"],)}, in_axes=(axes, None), out_axes={"y": 1, "n": None})(p, 2.0)
+    got = fg.vmap(
+        lambda p, s: {"y": (p["w"] * p["b"] + p["c"]) * s, "n": (p["c"],)},
+        in_axes=(axes, None),
+        out_axes={"y": 1, "n": None},
+    )(p, 2.0)
     want = (p["w"] * p["b"].T + p["c"]) * 2
     equal(got, {"y": want.T, "n": (p["c"],)})
     equal(fg.vmap(lambda t: t[0] + t[1], in_axes=((0, None),))((f32(4), 1.0)), f32(4) + 1)
@@ -341,8 +352,12 @@ def test_vmap_of_gradients_per_example() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: fg.vmap(fnp.sin, in_axes=1)(f32(3)), ShapeError, r"the mapped axis must exist, got axis 1 of f32\[3\]"),
-        (lambda: fg.vmap(fnp.sin)(1.0), ShapeError, r"the mapped axis must exist, got axis 0 of f32\[\]"),
+        (
+            lambda: fg.vmap(fnp.sin, in_axes=1)(f32(3)),
+            ShapeError,
+            r"the mapped axis must exist, got axis 1 of f32\[3\]",
+        ),
+        (lambda: fg.vmap(fnp.sin)(np.float32(1)), ShapeError, r"the mapped axis must exist, got axis 0 of f32\[\]"),
         (lambda: fg.vmap(fnp.add)(f32(3), f32(4)), ShapeError, r"one size, got f32\[3\] on axis 0, f32\[4\] on axis 0"),
         (lambda: fg.vmap(fnp.sin, in_axes=(None,))(f32(3)), ShapeError, "give axis_size"),
         (lambda: fg.vmap(fnp.sin, axis_size=4)(f32(3)), ShapeError, "one size"),
@@ -414,7 +429,9 @@ def test_stop_gradient() -> None:
 
 def test_make_graph_and_eval_shape() -> None:
     spec = fg.ShapeDtypeStruct((2, 3), "float32")
-    graph, out = fg.make_graph(lambda p, k: {"y": p["x"] @ p["x"].T, "n": k}, static_argnums=1, return_shape=True)({"x": spec}, 3)
+    graph, out = fg.make_graph(lambda p, k: {"y": p["x"] @ p["x"].T, "n": k}, static_argnums=1, return_shape=True)(
+        {"x": spec}, 3
+    )
     assert out == {"y": fg.ShapeDtypeStruct((2, 2), "float32"), "n": fg.ShapeDtypeStruct((), "int32")}
     assert [str(v.aval) for v in graph.inputs] == ["f32[2,3]"]
     assert fg.make_jaxpr is fg.make_graph
@@ -425,7 +442,7 @@ def test_make_graph_and_eval_shape() -> None:
 
 def test_closed_over_arrays_are_the_first_inputs_of_a_graph() -> None:
     w = fnp.asarray(f32(3))
-    graph = fg.make_graph(lambda x: (x * w + w).sum())(1.0)
+    graph = fg.make_graph(lambda x: (x * w + w).sum())(np.float32(1))
     assert [str(v.aval) for v in graph.inputs] == ["f32[3]", "f32[]"]
 
 
@@ -434,5 +451,12 @@ def test_transformations_keep_names_and_documentation() -> None:
         """The loss."""
         return x
 
-    for made in (fg.grad(loss), fg.vmap(loss), fg.jit(loss), fg.checkpoint(loss), fg.value_and_grad(loss), fg.jacfwd(loss)):
+    for made in (
+        fg.grad(loss),
+        fg.vmap(loss),
+        fg.jit(loss),
+        fg.checkpoint(loss),
+        fg.value_and_grad(loss),
+        fg.jacfwd(loss),
+    ):
         assert made.__doc__ == "The loss." and made.__wrapped__ is loss

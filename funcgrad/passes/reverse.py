@@ -40,7 +40,7 @@ def _vjp_graph(graph: Graph, wrt: Sequence[bool], with_ct: Sequence[bool]) -> Gr
         cts: dict[Var, Any] = {}
         marked = [a for a, c in zip(graph.outputs, with_ct, strict=True) if c]
         for atom, seed in zip(marked, seeds, strict=True):
-            if atom in active:
+            if isinstance(atom, Var) and atom in active:
                 cts[atom] = accumulate(cts.get(atom), seed)
         for eqn in reversed(graph.eqns):
             if any(v in cts for v in eqn.outputs):

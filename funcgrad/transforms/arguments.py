@@ -42,8 +42,12 @@ class Chosen:
         known = {p.name for p in parameters if p.kind is not inspect.Parameter.POSITIONAL_ONLY}
         for name in self.names:
             if name not in known and inspect.Parameter.VAR_KEYWORD not in kinds:
-                raise ValueError(message(what, f"{option}_argnames must name parameters", f"{name!r} of {sorted(known)}"))
-        by_num = {positional[n] for n in self.nums if -len(positional) <= n < len(positional) and not (n < 0 and open_ended)}
+                raise ValueError(
+                    message(what, f"{option}_argnames must name parameters", f"{name!r} of {sorted(known)}")
+                )
+        by_num = {
+            positional[n] for n in self.nums if -len(positional) <= n < len(positional) and not (n < 0 and open_ended)
+        }
         by_name = [positional.index(n) for n in self.names if n in positional]
         if not open_ended:
             self.nums = tuple([n % len(positional) for n in self.nums])

@@ -35,7 +35,18 @@ from funcgrad.transforms.flat import (
     values_of,
 )
 
-__all__ = ["grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp", "linear_transpose", "linearize", "value_and_grad", "vjp"]
+__all__ = [
+    "grad",
+    "hessian",
+    "jacfwd",
+    "jacobian",
+    "jacrev",
+    "jvp",
+    "linear_transpose",
+    "linearize",
+    "value_and_grad",
+    "vjp",
+]
 
 
 def _check_floats(values: Sequence[Any], args: Any, what: str, naming: Naming) -> None:
@@ -89,7 +100,9 @@ def _loss_first(out: Any, has_aux: bool, what: str) -> Any:
         value = as_value(loss)
     except (TypeError, ValueError):
         got = f"{type(loss).__name__}"
-        raise TreeError(message(what, "the function must return a scalar", got, "has_aux=True for more results")) from None
+        raise TreeError(
+            message(what, "the function must return a scalar", got, "has_aux=True for more results")
+        ) from None
     if value.aval.shape:
         way_out = "reduce it with .mean() or .sum(), or use jacrev"
         raise ShapeError(message(what, "the function must return a scalar", str(value.aval), way_out))
@@ -199,7 +212,9 @@ def _push_graph(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, 
     return values, treedef, flat.out_tree, traced, wrt, graph
 
 
-def _tangents(tangents: Sequence[Any], values: Sequence[Any], treedef: tree.TreeDef, wrt: Sequence[bool], what: str) -> list[Any]:
+def _tangents(
+    tangents: Sequence[Any], values: Sequence[Any], treedef: tree.TreeDef, wrt: Sequence[bool], what: str
+) -> list[Any]:
     leaves = treedef.flatten_up_to(tuple(tangents), what)
     return [typed(t, v.aval, f"{what}: tangent") for t, v, w in zip(leaves, values, wrt, strict=True) if w]
 
@@ -219,7 +234,13 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     """
     what = label("jvp", fun)
     if not isinstance(primals, (tuple, list)) or not isinstance(tangents, (tuple, list)):
-        raise TypeError(message(what, "primals and tangents must be tuples or lists", f"{type(primals).__name__} and {type(tangents).__name__}"))
+        raise TypeError(
+            message(
+                what,
+                "primals and tangents must be tuples or lists",
+                f"{type(primals).__name__} and {type(tangents).__name__}",
+            )
+        )
     values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=True)
     ts = _tangents(tangents, values, treedef, wrt, what)
     results = [materialize(r) for r in replay(dead_code(graph), [*traced.captured, *values, *ts], traced.known)]

@@ -84,7 +84,11 @@ def _normal(axis: int | None, value: Any, what: str) -> int | None:
     if axis is None:
         return None
     if not -value.aval.ndim <= axis < value.aval.ndim:
-        raise ShapeError(message(what, "the mapped axis must exist", f"axis {axis} of {value.aval}", "map it with None, or add an axis"))
+        raise ShapeError(
+            message(
+                what, "the mapped axis must exist", f"axis {axis} of {value.aval}", "map it with None, or add an axis"
+            )
+        )
     return axis % value.aval.ndim
 
 
@@ -92,7 +96,9 @@ def _size(values: Sequence[Any], axes: Sequence[int | None], given: int | None, 
     sizes = {v.aval.shape[a] for v, a in zip(values, axes, strict=True) if a is not None}
     sizes |= {given} if given is not None else set()
     if not sizes:
-        raise ShapeError(message(what, "at least one argument must be mapped", f"in_axes {list(axes)}", "give axis_size"))
+        raise ShapeError(
+            message(what, "at least one argument must be mapped", f"in_axes {list(axes)}", "give axis_size")
+        )
     if len(sizes) > 1:
         got = ", ".join(f"{v.aval} on axis {a}" for v, a in zip(values, axes, strict=True) if a is not None)
         raise ShapeError(message(what, "mapped axes must have one size", got))
@@ -111,7 +117,9 @@ def move_axis(x: Any, source: int, destination: int) -> Any:
 def _place(out: Any, mapped: bool, axis: int | None, size: int, what: str) -> Any:
     if axis is None:
         if mapped:
-            raise ValueError(message(what, "out_axes=None needs a result that does not depend on mapped values", str(out.aval)))
+            raise ValueError(
+                message(what, "out_axes=None needs a result that does not depend on mapped values", str(out.aval))
+            )
         return out
     full = out if mapped else broadcast_leading(out, size)
     if not -full.aval.ndim <= axis < full.aval.ndim:

@@ -59,11 +59,12 @@ class _Custom:
         return list(static), *without_static(args, self.nondiff, self.what, "nondiff_argnums")
 
 
-class custom_vjp(_Custom):  # noqa: N801 (JAX's name)
+class custom_vjp(_Custom):
     """A function whose reverse-mode rule the user defines.
 
-    ``f.defvjp(fwd, bwd)``: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> tuple of cotangents``, one per argument (None
-    for zero).  Arguments at ``nondiff_argnums`` are static: ``fwd`` gets them in place, ``bwd`` first.
+    ``f.defvjp(fwd, bwd)``: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> tuple of cotangents``, one
+    per argument (None for zero).  Arguments at ``nondiff_argnums`` are static: ``fwd`` gets them in place, ``bwd``
+    first.
 
     >>> @custom_vjp
     ... def clipped(x):
@@ -106,7 +107,9 @@ def traced_out(flat: FlatFunction, traced: Traced) -> tuple[tree.TreeDef, tuple[
 class _VJPRules:
     """Traces ``fwd`` and ``bwd`` of one call when they are first needed."""
 
-    def __init__(self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, values: Any, out: Any, closed: Any):
+    def __init__(
+        self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, values: Any, out: Any, closed: Any
+    ):
         self.owner, self.static, self.put, self.kwargs = owner, static, put, kwargs
         self.treedef, self.values, self.avals, self.closed = treedef, values, avals_of(values), closed
         self.out_tree, self.out_avals = out
@@ -160,11 +163,12 @@ class _VJPRules:
         return out
 
 
-class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
+class custom_jvp(_Custom):
     """A function whose forward-mode rule the user defines; reverse mode follows by transposition.
 
-    ``f.defjvp(rule)``: ``rule(primals, tangents) -> (out, tangent_out)``, linear in the tangents; ``f.defjvps(*rules)``: per
-    argument ``rule(t, out, *primals)`` or None.  Arguments at ``nondiff_argnums`` are static and come first in ``rule``.
+    ``f.defjvp(rule)``: ``rule(primals, tangents) -> (out, tangent_out)``, linear in the tangents;
+    ``f.defjvps(*rules)``: per argument ``rule(t, out, *primals)`` or None.  Arguments at ``nondiff_argnums`` are
+    static and come first in ``rule``.
 
     >>> @custom_jvp
     ... def f(x):
@@ -224,7 +228,7 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
         return tree.unflatten(flat.out_tree, [materialize(o) for o in bind_all(prim, *closed, *values)])
 
     def _tangent(self, static: Sequence[Any], treedef: Any, values: Sequence[Any], out: Any, closed: Any) -> Graph:
-        """The graph of the rule: primals and tangents of the float ones in, outputs and tangents of the float ones out."""
+        """The graph of the rule: primals and tangents of floats in, outputs and tangents of floats out."""
         out_tree, out_avals = out
         avals = avals_of(values)
 
@@ -235,7 +239,9 @@ class custom_jvp(_Custom):  # noqa: N801 (JAX's name)
             ts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in avals]
             result = self.rule(*static, primals, tree.unflatten(treedef, ts))
             if not (isinstance(result, tuple) and len(result) == 2):
-                raise TreeError(message(f"{self.what}: rule", "a pair (out, tangent) is required", type(result).__name__))
+                raise TreeError(
+                    message(f"{self.what}: rule", "a pair (out, tangent) is required", type(result).__name__)
+                )
             outs, touts = [out_tree.flatten_up_to(r, f"{self.what}: rule") for r in result]
             outs = [typed(o, a, f"{self.what}: rule: a result") for o, a in zip(outs, out_avals, strict=True)]
             pairs = [(t, a) for t, a in zip(touts, out_avals, strict=True) if dtypes.is_float(a.dtype)]

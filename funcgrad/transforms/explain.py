@@ -1,4 +1,4 @@
-"""What a jitted function has to say: why it was traced again, what was not donated, which numbers are frozen in its graph."""
+"""What a jitted function has to say: why it was traced again, what was not donated, which numbers are frozen."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def report_retrace(fun: Any, new: Signature, known: Sequence[Signature]) -> None
     lines = "\n    ".join(differences(closest, new))
     text = f"    {lines}\n    known: {closest}\n    new:   {new}"
     if fun.max_traces is not None and fun.stats.traces >= fun.max_traces:
-        raise RetraceError(message(f"jit of {fun.name}", f"at most max_traces={fun.max_traces} traces are allowed; because\n{text}\n"))
+        raise RetraceError(
+            message(f"jit of {fun.name}", f"at most max_traces={fun.max_traces} traces are allowed; because\n{text}\n")
+        )
     if not fun.stats.explained:
         fun.stats.explained = True
         warn_user(f"{fun.name} is traced again, because\n{text}", RetraceWarning)
@@ -167,7 +169,9 @@ def report_constants(fun: Any) -> None:
     if found:
         way_out = "pass it as an argument, traced or static; or make it an array, which is an input of the graph"
         got = ", ".join(map(str, found))
-        raise CapturedConstantError(message(f"jit of {fun.name}", "strict=True allows no Python number from outside", got, way_out))
+        raise CapturedConstantError(
+            message(f"jit of {fun.name}", "strict=True allows no Python number from outside", got, way_out)
+        )
 
 
 def explain(fun: Any, known: Sequence[Signature]) -> str:

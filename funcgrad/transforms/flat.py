@@ -109,7 +109,7 @@ def positions(nums: int | Sequence[int], count: int, option: str, what: str) -> 
 def split_args(
     args: Sequence[Any], argnums: int | Sequence[int], what: str, option: str = "argnums"
 ) -> tuple[tuple[Any, ...], Callable[[Sequence[Any]], list[Any]], Naming]:
-    """Return the arguments at ``argnums``, a function that puts others in their place, and the names of their leaves."""
+    """Return the arguments at ``argnums``, a function that puts others in their place, and their leaves' names."""
     fixed = positions(argnums, len(args), option, what)
 
     def put(chosen: Sequence[Any]) -> list[Any]:

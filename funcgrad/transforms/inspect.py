@@ -22,8 +22,8 @@ def make_graph(
 ) -> Callable[..., Any]:
     """Return a function that gives the graph of ``fun`` for its arguments, without running it.
 
-    Arguments may be arrays or ``ShapeDtypeStruct``s.  Closed-over arrays are the graph's first inputs.  With ``return_shape`` returns
-    the pair (graph, types of the result).
+    Arguments may be arrays or ``ShapeDtypeStruct``s.  Closed-over arrays are the graph's first inputs.  With
+    ``return_shape`` returns the pair (graph, types of the result).
 
     >>> make_graph(lambda x: x * 2.0)(1.0)
     { a: f32[] .

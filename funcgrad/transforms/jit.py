@@ -1,8 +1,8 @@
 """jit: trace a function once per signature, compile the graph, and run it at every later call.
 
-A signature is the tree structure of the arguments, the shape and dtype of each leaf, the static values and the device.  Python
-numbers are traced as float32, int32 or bool scalars, so that their values never cause a retrace.  Arrays that the function closes
-over are inputs of the graph, not constants in it.
+A signature is the tree structure of the arguments, the shape and dtype of each leaf, the static values and the
+device.  Python numbers are traced as float32, int32 or bool scalars, so that their values never cause a
+retrace.  Arrays that the function closes over are inputs of the graph, not constants in it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from funcgrad import dtypes, tree
-from funcgrad.array import Array, asarray, default_device, Gone, is_data, Read, to_host
+from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph
@@ -25,7 +25,14 @@ from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
 from funcgrad.transforms.arguments import Chosen
-from funcgrad.transforms.explain import Signature, differences, explain, report_constants, report_donation, report_retrace
+from funcgrad.transforms.explain import (
+    Signature,
+    differences,
+    explain,
+    report_constants,
+    report_donation,
+    report_retrace,
+)
 from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, values_of, without_static
 from funcgrad.transforms.stages import JitStats, Traced
 
@@ -66,7 +73,18 @@ def clear_caches() -> None:
 class Entry:
     """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
 
-    __slots__ = ("avals", "captured", "device", "donated", "executable", "graph", "match", "out_avals", "out_tree", "signature")
+    __slots__ = (
+        "avals",
+        "captured",
+        "device",
+        "donated",
+        "executable",
+        "graph",
+        "match",
+        "out_avals",
+        "out_tree",
+        "signature",
+    )
 
     def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Value], out_tree: tree.TreeDef):
         self.signature, self.graph, self.out_tree = signature, graph, out_tree
@@ -87,8 +105,12 @@ class Jit:
         self.static = self._chosen("static", options)
         self.donate = self._chosen("donate", options)
         if self.static.names & self.donate.names or set(self.static.nums) & set(self.donate.nums):
-            both = sorted(self.static.names & self.donate.names) or sorted(set(self.static.nums) & set(self.donate.nums))
-            raise ValueError(message(f"jit of {self.name}", "an argument may be static or donated, not both", str(both)))
+            both = sorted(self.static.names & self.donate.names) or sorted(
+                set(self.static.nums) & set(self.donate.nums)
+            )
+            raise ValueError(
+                message(f"jit of {self.name}", "an argument may be static or donated, not both", str(both))
+            )
         self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
         self.stats = JitStats()
         self._entries: OrderedDict[Signature, Entry] = OrderedDict()
@@ -261,7 +283,9 @@ class Jit:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running; see :class:`Traced`."""
         entry, _ = self._entry(args, kwargs)
         call = functools.partial(self._call_compiled, entry)
-        return Traced(entry.graph, entry.out_tree, self.name, entry.device, call, functools.partial(self._compile, entry))
+        return Traced(
+            entry.graph, entry.out_tree, self.name, entry.device, call, functools.partial(self._compile, entry)
+        )
 
     def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
         signature, leaves, _ = self.signature(args, kwargs, entry.device)
@@ -275,7 +299,7 @@ class Jit:
         return self.trace(*args, **kwargs).lower()
 
     def explain(self) -> str:
-        """Return what is known of the function as text: its traces, why there are several, and the Python numbers frozen in."""
+        """Return as text its traces, why there are several, and the Python numbers that are part of the graph."""
         return explain(self, list(self._entries))
 
     def clear_cache(self) -> None:
@@ -297,7 +321,9 @@ def _check_hashable(key: Any, value: Hashable, what: str) -> None:
         hash(value)
     except TypeError:
         got = f"{type(value).__name__} for {key!r}"
-        raise ValueError(message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")) from None
+        raise ValueError(
+            message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")
+        ) from None
 
 
 def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
@@ -337,10 +363,11 @@ def jit(
 ) -> Any:
     """Return ``fun`` compiled: traced once per signature, then run as one graph.
 
-    Arguments at ``static_argnums`` or named in ``static_argnames`` are hashable Python values, part of the signature.  Donated arguments give
-    their memory to the results and may not be used again.  ``max_traces`` bounds the number of signatures: one more raises
-    RetraceError, which shows what changed.  ``strict=True`` raises CapturedConstantError when the function reads a Python number
-    from an outer scope, which would be frozen into the graph; ``f.explain()`` lists these.
+    Arguments at ``static_argnums`` or named in ``static_argnames`` are hashable Python values, part of the
+    signature.  Donated arguments give their memory to the results and may not be used again.  ``max_traces`` bounds the
+    number of signatures: one more raises RetraceError, which shows what changed.  ``strict=True`` raises
+    CapturedConstantError when the function reads a Python number from an outer scope, which would be frozen into the
+    graph; ``f.explain()`` lists these.
 
     Usable as a decorator, with or without arguments.
 

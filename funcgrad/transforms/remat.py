@@ -13,7 +13,16 @@ from funcgrad.control.call import Checkpoint, Name
 from funcgrad.ir import Equation
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import bind, bind_all, current_builder, trace
-from funcgrad.transforms.flat import FlatFunction, argument_path, avals_of, label, materialize, name_of, values_of, without_static
+from funcgrad.transforms.flat import (
+    FlatFunction,
+    argument_path,
+    avals_of,
+    label,
+    materialize,
+    name_of,
+    values_of,
+    without_static,
+)
 
 __all__ = ["checkpoint", "checkpoint_name", "checkpoint_policies", "remat"]
 
@@ -29,9 +38,9 @@ def checkpoint(
 ) -> Callable[..., Any]:
     """Return ``fun`` such that its gradient computes the inner values again instead of keeping them.
 
-    ``policy`` (see ``checkpoint_policies``) names values to keep all the same.  Arguments, results and closed-over arrays are kept;
-    closed-over arrays get gradients.  Random keys are arguments, so what is drawn is drawn again.  ``prevent_cse`` is there for
-    JAX programs: nothing is ever merged with the recomputation.
+    ``policy`` (see ``checkpoint_policies``) names values to keep all the same.  Arguments, results and closed-over
+    arrays are kept; closed-over arrays get gradients.  Random keys are arguments, so what is drawn is drawn
+    again.  ``prevent_cse`` is there for JAX programs: nothing is ever merged with the recomputation.
 
     >>> grad(checkpoint(lambda x: (x * x).sum()))(asarray([1.0, 2.0]))
     Array([2., 4.], dtype=float32)

@@ -17,7 +17,7 @@ __all__ = ["Compiled", "JitStats", "Lowered", "MemoryAnalysis", "Traced"]
 
 @dataclass
 class JitStats:
-    """What a jitted function has done so far; ``uploads`` counts calls that sent host data, ``nodes`` the last graph's nodes."""
+    """What a jitted function has done so far; ``uploads`` counts calls with host data, ``nodes`` the last graph's."""
 
     traces: int = 0
     calls: int = 0
@@ -130,5 +130,7 @@ class Compiled:
         plan = getattr(self.executable, "plan", None)
         if plan is None:
             name = self.lowered.traced.device.name
-            raise NotImplementedError(message("memory_analysis", "the device must plan memory", name, "use the cpu device"))
+            raise NotImplementedError(
+                message("memory_analysis", "the device must plan memory", name, "use the cpu device")
+            )
         return plan
