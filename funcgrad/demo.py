@@ -59,13 +59,12 @@ def loss_fn(params: list[dict[str, Any]], x: Any, y: Any) -> Any:
 def make_step(optimizer: Any) -> Any:
     """Return the captured train step: (params, state, x, y) -> (params, state, loss)."""
 
-    @fg.jit(donate_argnums=(0, 1))
     def step(params: Any, state: Any, x: Any, y: Any) -> Any:
         loss, grads = fg.value_and_grad(loss_fn)(params, x, y)
         updates, state = optimizer.update(grads, state, params)
         return optim.apply_updates(params, updates), state, loss
 
-    return step
+    return fg.jit(step, donate_argnums=(0, 1))
 
 
 def batches(n: int, epochs: int, seed: int) -> Any:
@@ -111,7 +110,8 @@ def picture(result: dict[str, Any], path: str) -> None:
     """Save the loss curve and a grid of held-out digits with what was predicted, mistakes in red."""
     matplotlib.use("Agg")
     figure = matplotlib.pyplot.figure(figsize=(11, 4.6), layout="constrained")
-    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+    panels: Any = figure.subfigures(1, 2, width_ratios=(1, 1.1))
+    left, right = panels
     axes = left.subplots()
     axes.semilogy(result["losses"], color="tab:blue", linewidth=0.6, alpha=0.6, label="each step")
     smooth = np.convolve(result["losses"], np.ones(22) / 22, "valid")

@@ -23,7 +23,6 @@ from funcgrad.transforms import jit, value_and_grad
 __all__ = ["TrainState", "TrainStep", "make_train_step"]
 
 
-@tree.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
     """All that a train step carries from one call to the next.
