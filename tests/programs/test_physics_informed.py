@@ -1,4 +1,4 @@
-"""A physics-informed network (Raissi et al. 2019) for the soliton of Korteweg and de Vries, which needs a third derivative.
+"""A physics-informed network (Raissi et al. 2019) for the soliton of Korteweg and de Vries: a third derivative.
 
 A wave u(x - c t) of u_t + 6 u u_x + u_xxx = 0 satisfies -c u' + 6 u u' + u''' = 0; with u(0) = c / 2, u'(0) = 0 and
 u''(0) = -c^2 / 4 it is c / 2 sech^2(sqrt(c) x / 2).

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from funcgrad import losses, nn, optim, random
 def init(key: Any, widths: tuple[int, ...]) -> list[dict[str, Any]]:
     keys = random.split(key, len(widths))
     glorot = nn.initializers.glorot_normal()
-    pairs = zip(widths[:-1], widths[1:], strict=True)
+    pairs = itertools.pairwise(widths)
     return [{"w": glorot(k, (a, b)), "b": fnp.zeros(b)} for k, (a, b) in zip(keys, pairs, strict=False)]
 
 
