@@ -126,7 +126,7 @@ def _floor_quotient(a: Any, b: Any) -> Any:
     r = pointwise.rem(a, b)
     whole = apply("round", pointwise.div(pointwise.sub(a, r), b))
     q = pointwise.select(_other_sign(r, b), pointwise.sub(whole, 1), whole)
-    return pointwise.select(logic.isfinite(whole), q, apply("floor", pointwise.div(a, b)))
+    return pointwise.select(logic.compare("ne", b, 0), q, pointwise.div(a, b))
 
 
 def _other_sign(r: Any, b: Any) -> Any:

@@ -179,6 +179,12 @@ def hypot(x1: Any, x2: Any, /) -> Any:
     return pointwise.select(finite, length, other)
 
 
+def _gap(low: Any, high: Any) -> Any:
+    """low - high, 0 for two equal infinities."""
+    usual = logic.logical_or(logic.isfinite(high), logic.compare("ne", low, high))
+    return pointwise.select(usual, pointwise.sub(low, high), Literal(0, high.aval.dtype))
+
+
 def logaddexp(x1: Any, x2: Any, /) -> Any:
     """Return log(exp(x1) + exp(x2)), stable and with full relative precision near 0; gradients are never NaN.
 
@@ -189,8 +195,7 @@ def logaddexp(x1: Any, x2: Any, /) -> Any:
     # The order is chosen by select, not maximum and abs: both sides then agree in all derivatives where a equals b.
     order = logic.compare("ge", a, b)
     high, low = pointwise.select(order, a, b), pointwise.select(order, b, a)
-    finite = logic.isfinite(high)
-    gap = pointwise.select(finite, pointwise.sub(low, high), Literal(0, high.aval.dtype))
+    gap = _gap(low, high)
     return pointwise.add(high, apply("log1p", apply("exp", gap)))
 
 
@@ -203,7 +208,7 @@ def logaddexp2(x1: Any, x2: Any, /) -> Any:
     a, b = broadcast_args("logaddexp2", *floating("logaddexp2", x1, x2))
     order = logic.compare("ge", a, b)
     high, low = pointwise.select(order, a, b), pointwise.select(order, b, a)
-    gap = pointwise.select(logic.isfinite(high), pointwise.sub(low, high), Literal(0, high.aval.dtype))
+    gap = _gap(low, high)
     return pointwise.add(high, pointwise.mul(apply("log1p", apply("exp2", gap)), 1 / math.log(2)))
 
 
