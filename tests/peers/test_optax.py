@@ -164,6 +164,7 @@ MUON = [
     {"ns_coeffs": "dion", "consistent_rms": 0.2},
     {"preconditioning": "aol", "adam_learning_rate": 0.02, "adam_weight_decay": 0.1},
     {"preconditioning": "schatten"},
+    {"preconditioning": "spectral"},
 ]
 
 
