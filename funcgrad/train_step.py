@@ -121,11 +121,11 @@ def make_train_step(
     def init(params: Any, key: Any = None, model_state: Any = None) -> TrainState:
         params = tree.map(lambda x: fnp.array(x), params)
         zero = tree.map(fnp.zeros_like, params) if accumulate > 1 else None
-        counters = [asarray(0, dtypes.int32) for _ in range(3)]
+        step, skipped, micro = [asarray(0, dtypes.int32) for _ in range(3)]
         clip = None if limit is None else asarray(limit, dtypes.float32)
         own_key = None if key is None else fnp.array(key)
         held = tree.map(lambda x: fnp.array(x), model_state)
-        return TrainState(params, optimizer.init(params), held, own_key, clip, *counters, zero)
+        return TrainState(params, optimizer.init(params), held, own_key, clip, step, skipped, micro, zero)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
         with _Interrupts() as interrupts:

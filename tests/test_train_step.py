@@ -201,7 +201,7 @@ def test_the_learning_rate_is_a_leaf(device: str) -> None:
     state = ts.init(np.zeros(1, np.float32))
     one = np.ones(1, np.float32)
     state, _ = ts.step(state, one)
-    state.opt_state.hyperparams["learning_rate"] = fnp.asarray(0.25)
+    state.opt_state.hyperparams["learning_rate"] = fnp.asarray(0.25, np.float32)
     state, _ = ts.step(state, one)
     assert float(state.params[0]) == pytest.approx(-1.25)
     assert ts.step.captured.stats.traces == 1
