@@ -5,9 +5,10 @@
 Array(6., dtype=float32)
 """
 
-from funcgrad import data, debug, errors, flatten_util, lax, losses, nn, numpy, optim, random, tree
+from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, tree
 from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
+from funcgrad.io import load, save
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
 from funcgrad.train_step import TrainState, TrainStep, make_train_step
@@ -63,6 +64,7 @@ __all__ = [
     "flatten_util",
     "grad",
     "hessian",
+    "io",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -71,6 +73,7 @@ __all__ = [
     "lax",
     "linear_transpose",
     "linearize",
+    "load",
     "losses",
     "make_graph",
     "make_jaxpr",
@@ -80,6 +83,7 @@ __all__ = [
     "optim",
     "random",
     "remat",
+    "save",
     "RetraceWarning",
     "ShapeDtypeStruct",
     "TrainState",
