@@ -231,9 +231,34 @@ FG_INLINE void pack_columns(int w, float *dst, const char *p, int64_t sw, int64_
         for (int64_t j = 0; j < whole; j++) dst[i * w + j] = *(const float_any *)(p + j * sw + i * 4);
 }
 
+/* n halves side by side to float32. */
+FG_INLINE void pack_halves_as(float *dst, const char *p, int64_t n, int dtype) {
+    for (int64_t i = 0; i < n; i++) dst[i] = fg_load_f32(p + 2 * i, dtype);
+}
+
+static void pack_halves(float *dst, const char *p, int64_t n, int dtype) {
+    if (dtype == FG_F16) pack_halves_as(dst, p, n, FG_F16);
+    else pack_halves_as(dst, p, n, FG_BF16);
+}
+
+/* F16 and BF16, contiguous along w or along k (at most GEMM_KC of it). */
+static void pack_half_panel(int w, float *dst, const char *p, int64_t sw, int64_t sk, int dtype, int64_t n, int64_t k) {
+    float line[GEMM_KC];
+    if (n < w) pack_any(w, dst, p, sw, sk, dtype, n, n, k);
+    if (sw == 2) {
+        for (int64_t i = 0; i < k; i++) pack_halves(dst + i * w, p + i * sk, n, dtype);
+        return;
+    }
+    for (int64_t j = 0; j < n; j++) {
+        pack_halves(line, p + j * sw, k, dtype);
+        for (int64_t i = 0; i < k; i++) dst[i * w + j] = line[i];
+    }
+}
+
 FG_INLINE void pack_panel(int w, float *dst, const char *p, int64_t sw, int64_t sk, int dtype, int64_t n, int64_t k) {
     if (dtype == FG_F32 && sw == 4) pack_rows(w, dst, p, sk, n, k);
     else if (dtype == FG_F32 && sk == 4) pack_columns(w, dst, p, sw, n, k);
+    else if (dtype != FG_F32 && (sw == 2 || sk == 2)) pack_half_panel(w, dst, p, sw, sk, dtype, n, k);
     else pack_any(w, dst, p, sw, sk, dtype, 0, n, k);
 }
 

@@ -7,7 +7,7 @@
 #include "k_fold.h"
 
 #define REDUCE_TASK 32768 /* elements that are worth a task */
-#define REDUCE_TASKS 32   /* tasks at most */
+#define REDUCE_TASKS 16   /* tasks at most */
 #define REDUCE_CONVERT 256 /* columns converted at a time */
 #define REDUCE_NARROW 256  /* rows of fewer columns are read several at a time, as one */
 
