@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from funcgrad.ir import Graph
 from funcgrad.passes.fuse import fuse
-from funcgrad.passes.recompute import recompute
 from funcgrad.passes.inline import inline
+from funcgrad.passes.recompute import recompute
 from funcgrad.passes.simplify import dead_code, simplify
 
 __all__ = ["prepare"]

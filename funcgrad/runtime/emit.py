@@ -14,6 +14,7 @@ from funcgrad.primitive import Pointwise, Primitive
 from funcgrad.runtime.emit_contract import Contractions
 from funcgrad.runtime.emit_control import Control
 from funcgrad.runtime.emit_index import Indexing
+from funcgrad.runtime.emit_rows import RowProgram, Rows
 from funcgrad.runtime.plan import Buf, Node, Plan, make_plan
 from funcgrad.runtime.program import Const, Program, Reg
 from funcgrad.runtime.views import IOTA, View, row_major
@@ -21,7 +22,7 @@ from funcgrad.runtime.views import IOTA, View, row_major
 __all__ = ["Emitter"]
 
 
-class Emitter(Contractions, Indexing, Control):
+class Emitter(Contractions, Indexing, Control, Rows):
     """Lowers one graph; its verbs are what primitives' ``lower`` may call.
 
     ``prepare`` is applied to the graphs of loops and branches before they are lowered.
@@ -93,6 +94,8 @@ class Emitter(Contractions, Indexing, Control):
         prim = eqn.prim
         if prim.name == "fused":
             results = self.fused(vars(prim)["graph"], args)
+        elif prim.name == "fused_rows":
+            results = self.fused_rows(vars(prim)["graph"], vars(prim)["shape"], args)
         else:
             made = prim.lower(self, *args)
             results = list(made) if prim.multiple else [made]
@@ -150,6 +153,36 @@ class Emitter(Contractions, Indexing, Control):
                 env[eqn.outputs[0]] = eqn.prim.lower(self, *args)
         outs = [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
         return self.map(g, [g.load(o) if type(o) is View else o for o in outs], [a.aval for a in graph.outputs])
+
+    def fused_rows(self, graph: Graph, shape: tuple[int, ...], xs: Sequence[View]) -> list[View]:
+        """One ROWS node for pointwise equations of a shape, folds of its last axis and what is computed of these."""
+        g = RowProgram(shape)
+        deep: dict[Any, tuple[str, tuple[int, ...]]] = {}  # folds of more axes: the rest is another node's
+        env: dict[Any, Any] = dict(zip(graph.inputs, xs, strict=True))
+        for eqn in graph.eqns:
+            prim, out = eqn.prim, eqn.outputs[0]
+            args = [env[a] if type(a) is Var else self.literal(a) for a in eqn.inputs]
+            regs = [g.load(a) if type(a) is View else a for a in args]
+            g.wide = out.aval.shape == shape
+            if isinstance(prim, Pointwise):
+                constant = all(type(r) is Const for r in regs)
+                env[out] = self.full(_fold(prim, regs), out.aval) if constant else g.round(prim.lower(g, *regs))
+            elif prim.name == "reshape":
+                env[out] = regs[0]
+            elif prim.name == "broadcast":
+                env[out] = g.spread(regs[0])
+            else:
+                env[out] = g.fold(prim.name.removeprefix("reduce_"), regs[0])
+                axes = tuple([d for d in vars(prim)["axes"] if d < len(shape) - 1])
+                if axes:
+                    deep[out] = prim.name.removeprefix("reduce_"), axes
+        outs = [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
+        avals = [Aval(shape[:-1], a.aval.dtype) if a in deep else a.aval for a in graph.outputs]
+        results = self.rows(g, [g.load(o) if type(o) is View else o for o in outs], avals)
+        return [
+            self.reduce(deep[a][0], r, deep[a][1]) if a in deep else r
+            for a, r in zip(graph.outputs, results, strict=True)
+        ]
 
 
 def _is_plain(xs: Sequence[View]) -> bool:

@@ -40,6 +40,7 @@ def set_instructions(names: Sequence[str]) -> None:
     _numbers.clear()
     _resolved.clear()
     _composed.clear()
+    _paired.clear()
     _numbers.update({name: i for i, name in enumerate(names)})
     _composed.update({key: make for key, make in _COMPOSED.items() if "_".join(key) not in _numbers})
 
@@ -118,6 +119,10 @@ class Program:
         """Return the 32 bits of x as another dtype."""
         return Reg(self._id(x), dtype)
 
+    def number(self, name: str) -> int:
+        """Return the number of an instruction."""
+        return _numbers[name]
+
     # -- what the emitter calls ----------------------------------------------------------------------------------
     def round(self, x: Any) -> Any:
         """Round a float32 register to the 16-bit dtype that it stands for."""
@@ -161,7 +166,8 @@ class Program:
         Inputs and constants keep their registers; the others are used again once their value is dead.
         """
         ids = [self._id(x) for x in outs]
-        n_in, code = len(self.views), self.code
+        ids, code, _ = combine(ids, self.code, [True] * len(self.code))
+        n_in = len(self.views)
         base = n_in + len(self.consts)
         words: list[int] = []
         for k, bits in enumerate(self.consts):
@@ -193,6 +199,61 @@ class Program:
         return max(top, 1), regs, words
 
 
+def combine(ids: list[int], code: list[Code], widths: list[bool]) -> tuple[list[int], list[Code], list[bool]]:
+    """Make one instruction of a product or sum and the only instruction that reads it; bits stay the same.
+
+    Takes and gives the results' names, the instructions, and a property of each that must agree.
+    """
+    uses: dict[int, int] = {}
+    for x in ids:
+        uses[x] = uses.get(x, 0) + 1
+    for instruction in code:
+        for x in instruction[1:]:
+            uses[x] = uses.get(x, 0) + 1
+    pairs = _pairs()
+    new: list[Code | None] = list(code)
+    for n, (number, a, b, _, _) in enumerate(code):
+        for x, other, left in ((a, b, True), (b, a, False)):
+            if not 0 <= x < n or uses[x] != 1 or widths[x] != widths[n]:
+                continue
+            first = new[x]
+            made = pairs.get((first[0], number, left)) if first is not None else None
+            if made is not None and first is not None:
+                new[n], new[x] = (made, first[1], first[2], other, -1), None
+                break
+    at: dict[int, int] = {}
+    for n, kept in enumerate(new):
+        if kept is not None:
+            at[n] = len(at)
+    out: list[Code] = []
+    for kept in new:
+        if kept is not None:
+            number, a, b, c, d = kept
+            out.append((number, at.get(a, a), at.get(b, b), at.get(c, c), at.get(d, d)))
+    return [at.get(x, x) for x in ids], out, [w for w, kept in zip(widths, new, strict=True) if kept is not None]
+
+
+def _pairs() -> dict[tuple[int, int, bool], int]:
+    """Instruction, the one that reads it, whether as its first source: what does both."""
+    if not _paired:
+        for first, second, left, both in _PAIRS:
+            if both in _numbers:
+                _paired[_numbers[first], _numbers[second], left] = _numbers[both]
+    return _paired
+
+
+Code = tuple[int, int, int, int, int]
+_paired: dict[tuple[int, int, bool], int] = {}
+_PAIRS = (
+    ("mul_f", "add_f", True, "muladd_f"),
+    ("mul_f", "add_f", False, "muladd_f"),
+    ("mul_f", "sub_f", True, "mulsub_f"),
+    ("mul_f", "sub_f", False, "submul_f"),
+    ("mul_f", "mul_f", True, "mulmul_f"),
+    ("mul_f", "mul_f", False, "mulmul_f"),
+    ("add_f", "add_f", True, "addadd_f"),
+    ("add_f", "add_f", False, "addadd_f"),
+)
 CONST = 1 << 40  # ids from here on are constants
 _ZEROS = {n: (-1,) * (4 - n) for n in range(5)}  # ~0: register 0, which an unused source may name
 

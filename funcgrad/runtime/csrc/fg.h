@@ -49,10 +49,17 @@ enum fg_dtype { FG_F32 = 0, FG_F16 = 1, FG_BF16 = 2, FG_I32 = 3, FG_U32 = 4, FG_
  *         along N; op as in REDUCE (sum, max, min, prod) or LOGSUMEXP
  * SORT    dtype, A, N, B, x POINTER, values POINTER, indices POINTER
  *         along N, ascending, stable, NaN last, -0 equal to 0; an output with slot -1 is not wanted
+ * ROWS    ndim, dim[ndim], n_in, n_out, n_regs, n_instr, width[n_regs],
+ *         n_in x OPERAND(ndim), n_out x (reg, OPERAND(ndim)), n_instr x (op, dst, a, b, c, d)
+ *         Like MAP, over rows of dim[ndim - 1] elements: a register of width 1 holds a value for each element, one of
+ *         width 0 a value for each row (its operand's last stride is 0). Besides MAP's instructions, of one width:
+ *         -1 spreads a value over its row, -2 sums a row of float32, -3 and -4 take its maximum and minimum (as REDUCE
+ *         does). Registers 0..n_in-1 are only read, a constant's only by its `const`, which makes it of width 1.
+ *         A register of width 1 may be read for width 0 where it is a constant or the same everywhere.
  */
 enum fg_kind {
     FG_MAP = 0, FG_REDUCE = 1, FG_DOT = 2, FG_TAKE = 3, FG_SCATTER = 4, FG_DYNAMIC_SLICE = 5, FG_DYNAMIC_UPDATE = 6,
-    FG_CUMULATIVE = 7, FG_SORT = 8, FG_N_KINDS
+    FG_CUMULATIVE = 7, FG_SORT = 8, FG_ROWS = 9, FG_N_KINDS
 };
 
 /* NaN wins in MAX and MIN; ARGMAX and ARGMIN give the first of equals, and the first NaN, as a row-major int32 index over

@@ -352,3 +352,5 @@ fg_kernel *FG_NAME(fg_map_new)(fg_reader *r) {
     }
     return &k->base;
 }
+
+#include "k_rows.h"

@@ -92,6 +92,20 @@ BF2(lt_f, A < B)
 BF2(le_f, A <= B)
 BF2(gt_f, A > B)
 BF2(ge_f, A >= B)
+/* 0 where either factor, or the dividend, is 0: cotangents */
+FF2(mul_nz_f, (A == 0.0f) | (B == 0.0f) ? 0.0f : A * B)
+FF2(div_nz_f, A == 0.0f ? 0.0f : A / B)
+/* Two operations in one pass, each rounded. */
+#define FF3(name, expression)                                                                                         \
+    OP_LOOP(name, f32_any, f32_any, const f32_any *pa = src[0]; const f32_any *pb = src[1]; const f32_any *pc = src[2], \
+            expression)
+#define C pc[i]
+FF3(muladd_f, A *B + C)
+FF3(mulsub_f, A *B - C)
+FF3(submul_f, C - A * B)
+FF3(mulmul_f, A *B *C)
+FF3(addadd_f, A + B + C)
+#undef C
 FF1(round_f16, fg_f16_to_f32(fg_f32_to_f16(A)))
 FF1(round_bf16, fg_bf16_to_f32(fg_f32_to_bf16(A)))
 

@@ -25,6 +25,8 @@
     X(select, 3, 1)                                                                                                   \
     X(f2i, 1, 2) X(f2u, 1, 2) X(u2f, 1, 1) X(i2f, 1, 1) X(f2b, 1, 1) X(i2b, 1, 1)                                     \
     X(round_f16, 1, 3) X(round_bf16, 1, 2)                                                                            \
+    X(mul_nz_f, 2, 1) X(div_nz_f, 2, 4)                                                                               \
+    X(muladd_f, 3, 1) X(mulsub_f, 3, 1) X(submul_f, 3, 1) X(mulmul_f, 3, 1) X(addadd_f, 3, 1)                         \
     X(threefry, 4, 40) X(threefry1, 4, 40) X(threefryx, 4, 40)
 
 enum {
