@@ -1,4 +1,4 @@
-"""Comparisons, tests, logical and bitwise operations, and the random bits of Threefry: pointwise, without derivatives."""
+"""Comparisons, tests, logical and bitwise operations, random bits: pointwise, without derivatives."""
 
 from __future__ import annotations
 
@@ -31,7 +31,11 @@ class Comparison(Discrete):
     """Compares two operands; NaN compares unequal to everything."""
 
     examples = [
-        example(Arg("f32[7]", values=[0, -0.0, 1, np.nan, np.inf, -np.inf, 2]), Arg("f32[7]", values=[-0.0, 1, 1, np.nan, np.inf, 0, -2]), smooth=False),
+        example(
+            Arg("f32[7]", values=[0, -0.0, 1, np.nan, np.inf, -np.inf, 2]),
+            Arg("f32[7]", values=[-0.0, 1, 1, np.nan, np.inf, 0, -2]),
+            smooth=False,
+        ),
         example("i32[2,3]", "i32[]", smooth=False),
         example(Arg("u32[2]", values=[2**32 - 1, 1]), Arg("u32[2]", values=[1, 2**32 - 1]), smooth=False),
         example(Arg("bool[4]", 0, 1), Arg("bool[4]", 0, 1), smooth=False),
@@ -285,7 +289,14 @@ class Threefry(Discrete):
     name = "threefry"
     accepts = frozenset({dtypes.uint32})
     examples = [
-        example(Arg("u32[]", 0, 9e8), Arg("u32[]", 0, 9e8), Arg("u32[5]", 0, 9e8), Arg("u32[5]", 0, 9e8), word=w, smooth=False)
+        example(
+            Arg("u32[]", 0, 9e8),
+            Arg("u32[]", 0, 9e8),
+            Arg("u32[5]", 0, 9e8),
+            Arg("u32[5]", 0, 9e8),
+            word=w,
+            smooth=False,
+        )
         for w in (0, 1, 2)
     ]
 
