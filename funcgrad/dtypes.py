@@ -28,16 +28,17 @@ int32 = np.dtype(np.int32)
 uint32 = np.dtype(np.uint32)
 bool_ = np.dtype(np.bool_)
 
-FLOATS = frozenset({float32, float16, bfloat16, float64})
-INTS = frozenset({int32, uint32})
-HALVES = frozenset({float16, bfloat16})
-ALL = FLOATS | INTS | {bool_}
-NAMES = {d: d.name for d in ALL - {bfloat16}} | {bfloat16: "bfloat16"}
-SHORT = {float32: "f32", float16: "f16", bfloat16: "bf16", float64: "f64", int32: "i32", uint32: "u32", bool_: "bool"}
-_RANK = {bool_: 0, uint32: 1, int32: 2, float16: 3, bfloat16: 3, float32: 4, float64: 5}
+DType = np.dtype[Any]
+FLOATS: frozenset[DType] = frozenset({float32, float16, bfloat16, float64})
+INTS: frozenset[DType] = frozenset({int32, uint32})
+HALVES: frozenset[DType] = frozenset({float16, bfloat16})
+ALL: frozenset[DType] = FLOATS | INTS | {bool_}
+NAMES: dict[DType, str] = {d: d.name for d in ALL - {bfloat16}} | {bfloat16: "bfloat16"}
+SHORT: dict[DType, str] = {float32: "f32", float16: "f16", bfloat16: "bf16", float64: "f64", int32: "i32", uint32: "u32", bool_: "bool"}
+_RANK: dict[DType, int] = {bool_: 0, uint32: 1, int32: 2, float16: 3, bfloat16: 3, float32: 4, float64: 5}
 
 # What host dtypes become.  Narrow integers widen to int32: there is no 8- or 16-bit arithmetic on a device.
-_HOST = {np.dtype(n): int32 for n in ("int8", "int16", "int32", "int64", "uint8", "uint16")}
+_HOST: dict[DType, DType] = {np.dtype(n): int32 for n in ("int8", "int16", "int32", "int64", "uint8", "uint16")}
 _HOST |= {np.dtype(n): uint32 for n in ("uint32", "uint64")}
 _HOST |= {d: d for d in (float16, bfloat16, float32, bool_)} | {float64: float32}
 

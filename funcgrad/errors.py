@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from types import FrameType
 from typing import NamedTuple
 
 __all__ = [
@@ -58,14 +59,12 @@ def caller_site() -> Site | None:
     >>> caller_site().function
     '<module>'
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         code = frame.f_code
         file = code.co_filename
         if not is_own_file(file) and str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
             return Site(file, frame.f_lineno, code.co_name)
-        if frame.f_back is None:
-            return None
         frame = frame.f_back
     return None
 

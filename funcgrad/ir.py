@@ -131,7 +131,8 @@ class Literal:
 
     def item(self) -> float | int | bool:
         """Return the value as a Python scalar."""
-        return dtypes.widen(self.value).item()
+        value: float | int | bool = dtypes.widen(self.value).item()
+        return value
 
     def __repr__(self) -> str:
         return f"{self.item()}"

@@ -287,7 +287,7 @@ def axis_size(name: Any) -> int:
     """Return the size of a named axis; NameError when no enclosing ``vmap`` names it."""
     for known, size in reversed(_local.axes):
         if known == name:
-            return size
+            return int(size)
     names = ", ".join(repr(n) for n, _ in _local.axes) or "none"
     raise NameError(
         message("collective", "the axis must be named by an enclosing vmap", f"{name!r}; there are: {names}")

@@ -190,7 +190,8 @@ class ShiftLeft(Shift):
     op = "shl"
 
     def eval(self, *xs: Any) -> Any:
-        return _shift(*np.broadcast_arrays(*xs), left=True)
+        x, n = np.broadcast_arrays(*xs)
+        return _shift(x, n, left=True)
 
 
 @dataclass(frozen=True)
@@ -201,7 +202,8 @@ class ShiftRightLogical(Shift):
     op = "shr_u"
 
     def eval(self, *xs: Any) -> Any:
-        return _shift(*np.broadcast_arrays(*xs), left=False)
+        x, n = np.broadcast_arrays(*xs)
+        return _shift(x, n, left=False)
 
 
 @dataclass(frozen=True)

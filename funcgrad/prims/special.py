@@ -104,7 +104,7 @@ def _polygamma(n: int, x: float) -> float:
     if n == 0:
         series = math.log(x) - 0.5 / x - sum(b / (2 * k * x ** (2 * k)) for k, b in enumerate(_BERNOULLI, 1))
         return total + series
-    sign = (-1) ** (n + 1)
+    sign = -1.0 if n % 2 == 0 else 1.0
     series = math.factorial(n - 1) / x**n + factorial / (2 * x ** (n + 1))
     for k, b in enumerate(_BERNOULLI, 1):
         series += b * math.factorial(2 * k + n - 1) / (math.factorial(2 * k) * x ** (2 * k + n))

@@ -89,7 +89,7 @@ def _normal(axis: int | None, value: Any, what: str) -> int | None:
                 what, "the mapped axis must exist", f"axis {axis} of {value.aval}", "map it with None, or add an axis"
             )
         )
-    return axis % value.aval.ndim
+    return int(axis % value.aval.ndim)
 
 
 def _size(values: Sequence[Any], axes: Sequence[int | None], given: int | None, what: str) -> int:

@@ -38,7 +38,7 @@ class _Custom:
     def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()):
         self.fun = fun
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
-        functools.update_wrapper(self, fun, updated=())
+        functools.update_wrapper(self, fun, updated=())  # type: ignore[arg-type]
         self.what = label(self.kind, fun)
         try:
             self.signature: inspect.Signature | None = inspect.signature(fun)

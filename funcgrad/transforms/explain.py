@@ -45,9 +45,9 @@ def differences(old: Signature, new: Signature) -> list[str]:
         lines.append(f"the device changed from {old.device.name} to {new.device.name}")
     before, after = [{k: (v, t) for k, v, t in s.static} for s in (old, new)]
     for key in sorted(before.keys() | after.keys(), key=str):
-        a, b = before.get(key), after.get(key)
-        if a != b:
-            shown = ["absent" if x is None else repr(x[0]) for x in (a, b)]
+        pair = before.get(key), after.get(key)
+        if pair[0] != pair[1]:
+            shown = ["absent" if x is None else repr(x[0]) for x in pair]
             lines.append(f"static argument {key!r} changed from {shown[0]} to {shown[1]}")
     if old.donated != new.donated:
         lines.append("other leaves are donated")
