@@ -4,7 +4,6 @@ kept."""
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,19 +14,22 @@ import numpy as np
 
 from funcgrad import dtypes, tree
 from funcgrad.control.callback import Callback, PureCallback
-from funcgrad.errors import NonFiniteError, Site, message
-from funcgrad.ir import Aval, Equation, Graph, Literal
+from funcgrad.errors import NonFiniteError, message
+from funcgrad.ir import Aval
 from funcgrad.passes.inline import inline
 from funcgrad.passes.reverse import split, vjp_graph
 from funcgrad.passes.simplify import simplify
 from funcgrad.runtime.ledger import LEDGER, Counts
 from funcgrad.trace import bind_all, trace
-from funcgrad.transforms.flat import FlatFunction, avals_of, name_of, values_of
+from funcgrad.transforms.flat import FlatFunction, argument_path, avals_of, name_of, values_of
+from funcgrad.transforms.nonfinite import NonFinite, debug_nans, find_nonfinite
 
 __all__ = [
+    "NonFinite",
     "Residual",
     "callback",
     "check_finite",
+    "debug_nans",
     "expect",
     "find_nonfinite",
     "ledger",
@@ -47,8 +49,10 @@ def callback(fun: Callable[..., Any], *args: Any, ordered: bool = True, **kwargs
     An exception in ``fun`` ends the call of the compiled function and reaches the caller.  ``ordered`` is there for JAX
     programs: callbacks always run in order.
 
-    >>> callback(lambda x: print("x is", x), asarray(2.0))
-    x is 2.0
+    >>> seen = []
+    >>> callback(lambda x: seen.append(float(x)), asarray(2.0))
+    >>> seen
+    [2.0]
     """
     values, treedef = values_of((args, kwargs), f"callback {name_of(fun)}")
 
@@ -144,111 +148,6 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in cells)
 
 
-class NonFinite(NamedTuple):
-    """The first operation that made a NaN or an infinity from finite operands."""
-
-    operation: str
-    site: Site | None
-    outputs: str
-    operands: list[str]
-    inputs: list[str]
-    where: str
-
-    def __str__(self) -> str:
-        lines = [f"{self.operation} made {self.outputs}", f"  at {self.site}{self.where}"]
-        lines += [f"  operand {i}: {text}" for i, text in enumerate(self.operands)]
-        if self.inputs:
-            lines.append(f"  reached by: {', '.join(self.inputs)}")
-        return "\n".join(lines)
-
-
-def find_nonfinite(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFinite | None:
-    """Return the first operation of ``fun(*args)`` whose result is not finite though its operands are, or None.
-
-    Runs the graph, inside jit, checkpoint and loops too, operation by operation in numpy; names the user's source line,
-    the ranges of the operands, and the arguments (by tree path) that reach it.
-
-    >>> found = find_nonfinite(lambda x: fnp.log(x - 1.0).sum(), asarray([1.0, 2.0]))
-    >>> found.operation, found.operands[0]
-    ('log', 'f32[2] in [0, 1]')
-    """
-    what = f"find_nonfinite of {name_of(fun)}"
-    values, treedef = values_of((args, kwargs), what)
-    flat = FlatFunction(lambda a, k: fun(*a, **k), treedef, what)
-    traced = trace(flat, avals_of(values), values, name=name_of(fun))
-    graph = inline(traced.graph)
-    paths = [f"closed-over array {i}" for i in range(len(traced.captured))]
-    paths += [_argument(p) for p, _ in tree.leaves_with_path((args, kwargs))]
-    arrays = [np.asarray(x) for x in (*traced.captured, *values)]
-    for path, x in zip(paths, arrays, strict=True):
-        if not _finite(x):
-            return NonFinite(f"the argument {path}", None, _range(x), [], [path], "")
-    return _Finder(graph, arrays, paths).run()
-
-
-def _argument(path: tree.Path) -> str:
-    kind, which, *rest = path
-    name = (
-        which.idx
-        if isinstance(which, tree.SequenceKey) and isinstance(kind, tree.SequenceKey)
-        else getattr(which, "key", which)
-    )
-    return f"argument {name}{tree.keystr(tuple(rest))}"
-
-
-def _finite(x: Any) -> bool:
-    return x.dtype.kind != "f" or bool(np.isfinite(x).all())
-
-
-def _range(x: Any) -> str:
-    aval = Aval(x.shape, x.dtype)
-    if x.dtype.kind != "f" or not x.size:
-        return str(aval)
-    nan, inf = int(np.isnan(x).sum()), int(np.isinf(x).sum())
-    good = x[np.isfinite(x)]
-    text = f"{aval} in [{good.min():.6g}, {good.max():.6g}]" if good.size else f"{aval}"
-    return text + "".join([f" with {n} {k}" for n, k in ((nan, "NaN"), (inf, "infinite")) if n])
-
-
-class _Finder:
-    """Runs a graph one equation at a time and stops at the first result that is not finite."""
-
-    def __init__(self, graph: Graph, arrays: Sequence[Any], paths: Sequence[str]):
-        self.graph = graph
-        self.env: dict[Any, Any] = dict(zip(graph.inputs, arrays, strict=True))
-        self.reach: dict[Any, frozenset[str]] = {v: frozenset({p}) for v, p in zip(graph.inputs, paths, strict=True)}
-
-    def run(self) -> NonFinite | None:
-        for eqn in self.graph.eqns:
-            xs = [dtypes.widen(a.value) if isinstance(a, Literal) else self.env[a] for a in eqn.inputs]
-            outs = eqn.prim.evaluate(*[a.value if isinstance(a, Literal) else self.env[a] for a in eqn.inputs])
-            sources = frozenset().union(*[self.reach.get(a, frozenset()) for a in eqn.inputs])
-            if not all(_finite(dtypes.widen(o)) for o in outs) and all(_finite(dtypes.widen(x)) for x in xs):
-                return self._report(eqn, xs, outs, sorted(sources))
-            self.env.update(zip(eqn.outputs, outs, strict=True))
-            self.reach.update(dict.fromkeys(eqn.outputs, sources))
-        return None
-
-    def _report(self, eqn: Equation, xs: Sequence[Any], outs: Sequence[Any], sources: list[str]) -> NonFinite:
-        inner = self._inside(eqn, xs)
-        if inner is not None:
-            return inner._replace(inputs=sources)
-        bad = next(o for o in outs if not _finite(dtypes.widen(o)))
-        return NonFinite(eqn.prim.name, eqn.site, _range(bad), [_range(x) for x in xs], sources, "")
-
-    def _inside(self, eqn: Equation, xs: Sequence[Any]) -> NonFinite | None:
-        """Look into a loop, iteration by iteration."""
-        steps = getattr(eqn.prim, "iterations", None)
-        if steps is None:
-            return None
-        for number, graph, arrays in steps(*xs):
-            body = inline(graph)
-            found = _Finder(body, arrays, [""] * len(arrays)).run()
-            if found is not None:
-                return found._replace(where=f", in iteration {number} of {eqn.prim.name}{found.where}")
-        return None
-
-
 # -- counting ----------------------------------------------------------------------------------------------------
 def ledger() -> Counts:
     """Return the transfers and launches of this process so far."""
@@ -305,7 +204,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     joint = simplify(vjp_graph(graph, wrt))
     parts = split(joint, len(joint.inputs) - len(graph.inputs), len(graph.outputs))
     paths = [f"closed-over array {i}" for i in range(len(traced.captured))]
-    paths += [_argument(p) for p, _ in tree.leaves_with_path((args, kwargs))]
+    paths += [argument_path(p) for p, _ in tree.leaves_with_path((args, kwargs))]
     names: dict[Any, str] = dict(zip(parts.early.inputs, paths, strict=True))
     for eqn in parts.early.eqns:
         names.update(dict.fromkeys(eqn.outputs, f"{eqn.prim.name} at {eqn.site}"))
@@ -318,19 +217,3 @@ def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) ->
     for r in rows:
         _print(r)
     _print(f"{len(rows)} values, {sum(r.aval.nbytes for r in rows):,} bytes", file=sys.stdout)
-
-
-# -- NaNs in compiled code ---------------------------------------------------------------------------------------
-_nans = threading.local()
-
-
-@contextmanager
-def debug_nans(enable: bool = True) -> Iterator[None]:
-    """Inside, every call of a jitted function is checked, and a result that is not finite raises NonFiniteError naming
-    its origin."""
-    saved = getattr(_nans, "on", False)
-    _nans.on = enable
-    try:
-        yield
-    finally:
-        _nans.on = saved

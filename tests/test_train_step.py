@@ -329,7 +329,9 @@ def quietly(f):
             pass
 thread = threading.Thread(target=interrupt)
 thread.start()
-while quietly(lambda: int(state.step)) < 300:
+while count < 3:
+    if quietly(lambda: int(state.step)) == 400:
+        state = quietly(lambda: ts.init(start))
     try:
         state, _ = ts.step(state, batch)
     except KeyboardInterrupt:

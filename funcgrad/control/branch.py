@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -55,6 +55,11 @@ class Cond(Primitive):
     def eval(self, *xs: Any) -> Any:
         index = int(np.clip(xs[0], 0, len(self.branches) - 1))
         return [dtypes.widen(np.asarray(y)) for y in eval_graph(self.branches[index], *xs[1:])]
+
+    def iterations(self, *xs: Any) -> Iterator[tuple[str, Graph, list[Any]]]:
+        """The branch that is taken: its name, its graph, and the arrays that it is given."""
+        index = int(np.clip(xs[0], 0, len(self.branches) - 1))
+        yield f"branch {index} of cond", self.branches[index], list(xs[1:])
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
         """Cond itself, and as the backward half a Cond of the branches' vjps."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,6 +85,14 @@ class Scan(Primitive):
             for y, row in zip(ys, outs[self.num_carry :], strict=True):
                 y[i] = row
         return (*carry, *[dtypes.widen(y) for y in ys])
+
+    def iterations(self, *xs: Any) -> Iterator[tuple[str, Graph, list[Any]]]:
+        """Each step as it is run: its name, the body, and the arrays that the body is given."""
+        consts, carry, seqs = self.parts(xs)
+        for i in range(self.length)[:: -1 if self.reverse else 1]:
+            args = [*consts, *carry, *[s[i, ...] for s in seqs]]
+            yield f"iteration {i} of scan", self.body, args
+            carry = eval_graph(self.body, *args)[: self.num_carry]
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
         """The scan that also stacks residuals, and the backward half: a scan in the opposite direction."""
@@ -236,6 +244,15 @@ class While(Primitive):
         while eval_graph(self.cond, *cond_consts, *carry)[0]:
             carry = eval_graph(self.body, *body_consts, *carry)
         return tuple([dtypes.widen(x) for x in carry])
+
+    def iterations(self, *xs: Any) -> Iterator[tuple[str, Graph, list[Any]]]:
+        """Each step as it is run: its name, the body, and the arrays that the body is given."""
+        cond_consts, body_consts, carry = self.parts(xs)
+        i = 0
+        while eval_graph(self.cond, *cond_consts, *carry)[0]:
+            yield f"iteration {i} of while", self.body, [*body_consts, *carry]
+            carry = eval_graph(self.body, *body_consts, *carry)
+            i += 1
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., list[Any]]]:
         """The loop itself, and a backward half that raises when a cotangent reaches a result that matters."""

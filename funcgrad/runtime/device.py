@@ -65,7 +65,8 @@ class NumpyExecutable:
         self.graph = graph
 
     def run(self, storages: Sequence[Any]) -> list[Any]:
-        """Return the outputs for the inputs."""
+        """Return the outputs for the inputs; AttributeError when one of them is no memory any more."""
+        _ = [s.shape for s in storages]
         env: dict[Any, Any] = dict(zip(self.graph.inputs, storages, strict=True))
         for eqn in self.graph.eqns:
             xs = [a.value if isinstance(a, Literal) else env[a] for a in eqn.inputs]

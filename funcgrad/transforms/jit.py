@@ -13,13 +13,17 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import repeat
+from time import perf_counter
 from typing import Any
+
+import numpy as np
 
 from funcgrad import dtypes, tree
 from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
-from funcgrad.ir import Aval, Graph
+from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
@@ -29,18 +33,21 @@ from funcgrad.transforms.explain import (
     Signature,
     differences,
     explain,
+    leaf_paths,
     report_constants,
     report_donation,
     report_retrace,
 )
 from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, values_of, without_static
+from funcgrad.transforms.nonfinite import check_results, checks_results
 from funcgrad.transforms.stages import JitStats, Traced
 
 __all__ = ["clear_caches", "disable_jit", "jit"]
 
 _enabled = threading.local()
 _all: weakref.WeakSet[Jit] = weakref.WeakSet()
-MAX_ENTRIES = 256
+MAX_ENTRIES = 256  # signatures that one function keeps
+MAX_BYTES = 2**30  # what they may hold in all: arrays closed over, constants, and what describes the graphs
 
 
 @contextmanager
@@ -75,25 +82,39 @@ class Entry:
 
     __slots__ = (
         "avals",
+        "build",
         "captured",
         "device",
+        "devices",
         "donated",
         "executable",
         "graph",
+        "host",
         "match",
         "out_avals",
         "out_tree",
         "signature",
     )
 
-    def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Value], out_tree: tree.TreeDef):
+    def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Any], out_tree: tree.TreeDef):
         self.signature, self.graph, self.out_tree = signature, graph, out_tree
-        self.avals, self.out_avals = signature.avals, graph.out_avals
-        self.match = tree.matcher(signature.treedef)
+        self.avals, self.out_avals = list(signature.avals), graph.out_avals
+        self.match, self.build = tree.matcher(signature.treedef), tree.builder(out_tree)
         self.device = dev = signature.device
+        self.devices = [dev] * len(self.avals)
+        self.host: tuple[int, ...] = ()  # the leaves that were host data at the last call
         self.captured = [c if isinstance(c, Tracer) or c.device is dev else asarray(c, device=dev) for c in captured]
         self.donated = tuple(sorted(signature.donated))
         self.executable: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the entry keeps: arrays closed over, constants, and an estimate of what describes the graph."""
+        plan = getattr(self.executable, "plan", None)
+        arrays = {id(c): c.aval.nbytes for c in self.captured}
+        for eqn in self.graph.eqns:
+            arrays.update({id(a): a.aval.nbytes for a in eqn.inputs if isinstance(a, Literal)})
+        return sum(arrays.values()) + 1024 * (len(self.graph.eqns) + (0 if plan is None else len(plan.nodes)))
 
 
 class Jit:
@@ -105,9 +126,8 @@ class Jit:
         self.static = self._chosen("static", options)
         self.donate = self._chosen("donate", options)
         if self.static.names & self.donate.names or set(self.static.nums) & set(self.donate.nums):
-            both = sorted(self.static.names & self.donate.names) or sorted(
-                set(self.static.nums) & set(self.donate.nums)
-            )
+            both: list[Any] = sorted(self.static.names & self.donate.names)
+            both = both or sorted(set(self.static.nums) & set(self.donate.nums))
             raise ValueError(
                 message(f"jit of {self.name}", "an argument may be static or donated, not both", str(both))
             )
@@ -127,60 +147,105 @@ class Jit:
 
     # -- calling -------------------------------------------------------------------------------------------------
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        started = perf_counter()
         last = self._last
         if last is not None and not is_staging() and last.device is self._device():
             leaves = last.match((args, kwargs))
             if leaves is not None:
                 storages = self._storages(last, leaves)
                 if storages is not None:
-                    return self._run(last, storages, leaves)
-        return self._call(args, kwargs)
+                    return self._run(last, storages, leaves, started)
+        return self._call(args, kwargs, started)
 
     def _device(self) -> Any:
         return _device.default() if self.device is None else _device.get(self.device)
 
-    def _storages(self, entry: Entry, leaves: Sequence[Any]) -> list[Any] | None:
+    def _storages(self, entry: Entry, leaves: list[Any]) -> list[Any] | None:
         """The device memory of the leaves; None when one has another type than the entry's."""
+        # What was host data at the last call is sent first; then all leaves are looked at in a few passes.
+        dev, given = entry.device, leaves
+        if entry.host:
+            given = leaves.copy()
+            for i in entry.host:
+                x, aval = leaves[i], entry.avals[i]
+                storage = None if type(x) is Array else _upload(x, aval, dev)
+                if storage is None:
+                    return self._storages_of_any(entry, leaves)
+                given[i] = Array(storage, aval, dev)
+        try:
+            if [x.aval for x in given] == entry.avals and [x.device for x in given] == entry.devices:
+                self._count_upload(sum([entry.avals[i].nbytes for i in entry.host]))
+                return [x._storage for x in given]
+        except AttributeError:  # host data where there was none
+            pass
+        return self._storages_of_any(entry, leaves)
+
+    def _storages_of_any(self, entry: Entry, leaves: Sequence[Any]) -> list[Any] | None:
+        """``_storages``, leaf by leaf; remembers which of them are host data."""
         dev = entry.device
-        out = []
-        uploaded = 0
-        for x, aval in zip(leaves, entry.avals, strict=True):
-            if type(x) is Array and x.aval is aval and x.device is dev:
-                storage = x._storage
-                if type(storage) is Gone:
-                    raise storage.error()
+        out, host = [], []
+        for i, (x, aval) in enumerate(zip(leaves, entry.avals, strict=True)):
+            if type(x) is Array and x.aval == aval and x.device is dev:
+                storage = x.storage
             else:
                 storage = _upload(x, aval, dev)
                 if storage is None:
                     return None
-                uploaded += aval.nbytes
+                host.append(i)
             out.append(storage)
-        if uploaded:  # all host data of a call count as one transfer
-            self.stats.uploads += 1
-            self.stats.bytes_uploaded += uploaded
-            LEDGER.uploaded(uploaded)
+        self._count_upload(sum([entry.avals[i].nbytes for i in host]))
+        entry.host = tuple(host)
         return out
 
-    def _run(self, entry: Entry, storages: list[Any], leaves: Sequence[Any]) -> Any:
+    def _count_upload(self, nbytes: int) -> None:
+        """Note that host data was sent: all of a call as one transfer."""
+        if nbytes:
+            self.stats.uploads += 1
+            self.stats.bytes_uploaded += nbytes
+            LEDGER.uploaded(nbytes)
+
+    def _run(self, entry: Entry, storages: list[Any], leaves: Sequence[Any], started: float) -> Any:
         executable = entry.executable
         if executable is None:
             executable = self._compile(entry)
-        stats = self.stats
+        if checks_results():
+            return self._run_checked(entry, storages, leaves, started)
+        inputs = [*[c._storage for c in entry.captured], *storages] if entry.captured else storages
+        launched = perf_counter()
         try:
-            outs = executable.run([c._storage for c in entry.captured] + storages)
-        except AttributeError:
-            for x in entry.captured:
+            outs = executable.run(inputs)
+        except AttributeError:  # Gone has nothing that memory has
+            for x in (*entry.captured, *[x for x in leaves if type(x) is Array]):
                 _ = x.storage  # raises what happened to it
             raise
+        ended = perf_counter()
+        if entry.donated:
+            self._give_away(entry, leaves)
+        return self._results(entry, outs, started, ended - launched)
+
+    def _results(self, entry: Entry, outs: Sequence[Any], started: float, device_time: float) -> Any:
+        """The tree of a call's results; counts the call."""
+        stats = self.stats
         stats.calls += 1
         stats.launches += 1
         LEDGER.launches += 1
-        if entry.donated:
-            self._give_away(entry, leaves)
+        arrays = list(map(Array, outs, entry.out_avals, repeat(entry.device), repeat(Read(stats))))
+        results = entry.build(arrays)
+        stats.device_time += device_time
+        stats.host_time += perf_counter() - started - device_time
+        return results
+
+    def _run_checked(self, entry: Entry, storages: list[Any], leaves: Sequence[Any], started: float) -> Any:
+        """``_run`` under ``debug_nans``: on copies, so that a failed call changes nothing and can be run again."""
         dev = entry.device
-        read = Read(stats)
-        arrays = [Array(s, a, dev, read) for s, a in zip(outs, entry.out_avals, strict=True)]
-        return tree.unflatten(entry.out_tree, arrays)
+        inputs = [*[c.storage for c in entry.captured], *storages]
+        hosts = [np.array(dev.get(s, v.aval)) for s, v in zip(inputs, entry.graph.inputs, strict=True)]
+        launched = perf_counter()
+        outs = entry.executable.run([dev.put(h) for h in hosts])
+        results = self._results(entry, outs, started, perf_counter() - launched)
+        check_results(self.name, results, entry.graph, hosts, leaf_paths(entry.signature))
+        self._give_away(entry, leaves)
+        return results
 
     def _give_away(self, entry: Entry, leaves: Sequence[Any]) -> None:
         """Mark what was donated, whether or not the device could use the memory: no program depends on the device."""
@@ -199,26 +264,39 @@ class Jit:
                 executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
                 report_donation(self.name, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
+                self._bound(entry)
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
         return entry.executable
 
+    def _bound(self, newest: Entry) -> None:
+        """Forget the entries used longest ago while there are too many, or while they hold too much."""
+        held = sum([e.nbytes for e in self._entries.values()])
+        while len(self._entries) > 1 and (len(self._entries) > MAX_ENTRIES or held > MAX_BYTES):
+            oldest = next(iter(self._entries.values()))
+            if oldest is newest:
+                break
+            del self._entries[oldest.signature]
+            held -= oldest.nbytes
+            if self._last is oldest:
+                self._last = None
+
     # -- the slow path -------------------------------------------------------------------------------------------
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], started: float) -> Any:
         if getattr(_enabled, "off", False):
             return self.fun(*args, **kwargs)
         entry, leaves = self._entry(args, kwargs)
-        return self._call_leaves(entry, leaves)
+        return self._call_leaves(entry, leaves, started)
 
-    def _call_leaves(self, entry: Entry, leaves: list[Any]) -> Any:
+    def _call_leaves(self, entry: Entry, leaves: list[Any], started: float) -> Any:
         if is_staging() or any(isinstance(x, Tracer) for x in (*leaves, *entry.captured)):
             values = [x if isinstance(x, Value) else asarray(x) for x in leaves]
             outs = bind_all(Call(entry.graph, self.name), *entry.captured, *values)
-            return tree.unflatten(entry.out_tree, [materialize(o) for o in outs])
-        storages = self._storages(entry, leaves)
+            return entry.build([materialize(o) for o in outs])
+        storages = self._storages_of_any(entry, leaves)
         assert storages is not None
         if not self.static:
             self._last = entry
-        return self._run(entry, storages, leaves)
+        return self._run(entry, storages, leaves, started)
 
     def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
         signature, leaves, call = self.signature(args, kwargs, self._device())
@@ -274,8 +352,7 @@ class Jit:
         # A trace that closes over another trace's values is good for this one call only.
         if not any(isinstance(c, Tracer) for c in traced.captured):
             self._entries[signature] = entry
-            if len(self._entries) > MAX_ENTRIES:
-                self._entries.popitem(last=False)
+            self._bound(entry)
         return entry
 
     # -- looking -------------------------------------------------------------------------------------------------
@@ -288,11 +365,12 @@ class Jit:
         )
 
     def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
+        started = perf_counter()
         signature, leaves, _ = self.signature(args, kwargs, entry.device)
         if signature != entry.signature:
             got = "\n    ".join(differences(entry.signature, signature))
             raise TypeError(message(f"compiled {self.name}", "arguments must have the signature compiled for", got))
-        return self._call_leaves(entry, leaves)
+        return self._call_leaves(entry, leaves, started)
 
     def lower(self, *args: Any, **kwargs: Any) -> Any:
         """``trace(...).lower()``."""
@@ -342,6 +420,8 @@ def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
 
 def _upload(x: Any, aval: Aval, dev: Any) -> Any:
     """Host data as storage for one call; None when it has another type."""
+    if type(x) is np.ndarray and x.dtype == aval.dtype and x.shape == aval.shape:
+        return dev.wrap(x)
     if isinstance(x, Tracer) or not is_data(x):
         return None
     if isinstance(x, Array) and x.device is dev:

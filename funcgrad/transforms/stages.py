@@ -17,7 +17,11 @@ __all__ = ["Compiled", "JitStats", "Lowered", "MemoryAnalysis", "Traced"]
 
 @dataclass
 class JitStats:
-    """What a jitted function has done so far; ``uploads`` counts calls with host data, ``nodes`` the last graph's."""
+    """What a jitted function has done so far.
+
+    ``uploads`` counts calls that sent host data, ``nodes`` the last graph's nodes.  ``device_time`` is the time in
+    seconds that calls spent running graphs, ``host_time`` what they spent besides: tracing, compiling, Python.
+    """
 
     traces: int = 0
     calls: int = 0
@@ -27,6 +31,8 @@ class JitStats:
     downloads: int = 0
     bytes_downloaded: int = 0
     nodes: int = 0
+    host_time: float = 0.0
+    device_time: float = 0.0
     explained: bool = field(default=False, repr=False)
 
 
