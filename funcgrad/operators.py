@@ -139,14 +139,17 @@ def tolist(self: Any) -> Any:
     return concrete(self, TracerArrayConversionError, "tolist").numpy().tolist()
 
 
-def _dlpack(self: Any, **kwargs: Any) -> Any:
+def _dlpack(
+    self: Any, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
+) -> Any:
     """Export a copy of the values in host memory, which the importer may write to."""
-    wanted = kwargs.get("dl_device")
-    if wanted is not None and tuple(wanted) != (1, 0):
-        raise BufferError(message("__dlpack__", "data is exported in host memory, device (1, 0)", str(wanted)))
+    if dl_device is not None and tuple(dl_device) != (1, 0):
+        raise BufferError(message("__dlpack__", "data is exported in host memory, device (1, 0)", str(dl_device)))
+    if copy is False:
+        raise BufferError(message("__dlpack__", "an export is a copy: arrays are immutable", "copy=False"))
     host = concrete(self, TracerArrayConversionError, "__dlpack__").numpy()
-    keep = {k: v for k, v in kwargs.items() if k in ("stream", "max_version")}
-    return np.array(host).__dlpack__(**keep)
+    version = {} if max_version is None else {"max_version": max_version}
+    return np.array(host).__dlpack__(stream=stream, **version)
 
 
 def _dlpack_device(self: Any) -> tuple[int, int]:

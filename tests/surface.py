@@ -1,7 +1,7 @@
 """The numpy surface as expressions: each is evaluated by numpy, by funcgrad.numpy and (in the peer tests) by jax.numpy.
 
-``np`` stands for the library.  An entry is one expression for all, or a pair: funcgrad's and numpy's.  Expressions under
-``SMOOTH`` have derivatives by every float operand that they name, at the operands' values.
+``np`` stands for the library.  An entry is one expression for all, or a pair: funcgrad's and numpy's.  Expressions
+under ``SMOOTH`` have derivatives by every float operand that they name, at the operands' values.
 """
 
 from __future__ import annotations
@@ -360,10 +360,13 @@ SMOOTH: dict[str, list[Entry]] = {
         "np.partition(v, 2)[2]",
         "np.unique(x)",
         (
-            "np.put_along_axis(x, np.asarray([[1], [0], [3]]), y[:, :1], axis=1)",
+            "np.put_along_axis(x, np.asarray([[1], [0], [3]]), y[:, :1], axis=1, inplace=False)",
             "(lambda a: (np.put_along_axis(a, np.asarray([[1], [0], [3]]), y[:, :1], axis=1), a)[1])(x.copy())",
         ),
-        ("np.put(x, np.asarray([0, 5]), v[:2])", "(lambda a: (np.put(a, [0, 5], v[:2]), a)[1])(x.copy())"),
+        (
+            "np.put(x, np.asarray([0, 5]), v[:2], inplace=False)",
+            "(lambda a: (np.put(a, [0, 5], v[:2]), a)[1])(x.copy())",
+        ),
         "np.apply_along_axis(lambda q: q[::2] * q[1], 1, x)",
         "np.apply_over_axes(np.sum, t, [0, 2])",
         "np.vectorize(lambda q, s: q * q + s, signature='(n),()->(n)')(x, v[:3])",

@@ -1,4 +1,4 @@
-"""lax: convolutions in every layout, slices at values, windows, sorting, and the rest, against plain loops and numpy."""
+"""lax: convolutions in every layout, slices at values, windows, sorting and the rest, against plain loops and numpy."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ Stricter than ``funcgrad.numpy``: operands must have one dtype and one shape, Py
 Array([2., 3.], dtype=float32)
 """
 
-# ruff: noqa: F403, A004
+# ruff: noqa: F403
 from funcgrad.lax import control_flow, convolution, elementwise, linalg, parallel, reductions, shapes
 from funcgrad.lax.control_flow import *
 from funcgrad.lax.convolution import *

@@ -34,8 +34,8 @@ def dot_general(
 ) -> Any:
     """Return the products summed over contracted axes, for each index of the batch axes.
 
-    ``dimension_numbers`` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)).  The result has the batch axes,
-    then the other axes of lhs, then those of rhs.
+    ``dimension_numbers`` is ((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch)).  The result has the batch
+    axes, then the other axes of lhs, then those of rhs.
 
     >>> lax.dot_general(fnp.ones((2, 3)), fnp.ones((3, 4)), (((1,), (0,)), ((), ()))).shape
     (2, 4)
@@ -155,8 +155,8 @@ def conv_general_dilated(
 ) -> Any:
     """Return the cross-correlation of lhs with a kernel over one to three spatial axes.
 
-    ``padding`` is "SAME", "VALID", "SAME_LOWER" or a pair for each spatial axis; ``dimension_numbers`` names the layouts,
-    by default ("NCHW", "OIHW", "NCHW"); channels last, ("NHWC", "HWIO", "NHWC"), needs no transposition.
+    ``padding`` is "SAME", "VALID", "SAME_LOWER" or a pair for each spatial axis; ``dimension_numbers`` names the
+    layouts, by default ("NCHW", "OIHW", "NCHW"); channels last, ("NHWC", "HWIO", "NHWC"), needs no transposition.
 
     >>> x, k = fnp.ones((1, 4, 4, 2)), fnp.ones((3, 3, 2, 5))
     >>> lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
@@ -278,7 +278,7 @@ def conv_transpose(
 
 
 def _transpose_pads(k: int, s: int, padding: str) -> tuple[int, int]:
-    """What makes a "SAME" transpose s times as long as its input, and a "VALID" one the inverse of a "VALID" convolution."""
+    """What makes a "SAME" transpose s times as long as its input, and a "VALID" one undo a "VALID" convolution."""
     if padding == "SAME":
         total = k + s - 2
         before = k - 1 if s > k - 1 else -(-total // 2)
@@ -301,7 +301,7 @@ def conv_general_dilated_patches(
     precision: Any = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """Return the patches that a convolution multiplies, as channels: ordered by input channel, then by place in the window.
+    """Return the patches that a convolution multiplies, as channels: by input channel, then by place in the window.
 
     >>> lax.conv_general_dilated_patches(fnp.ones((1, 2, 4)), (3,), (1,), "VALID").shape
     (1, 6, 2)

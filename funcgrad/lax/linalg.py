@@ -67,7 +67,8 @@ def triangular_solve(
 ) -> Any:
     """Return x with A x = b (``left_side``) or x A = b, A the lower or upper triangle of a, transposed if asked.
 
-    >>> lax.linalg.triangular_solve(fnp.asarray([[2.0, 0.0], [1.0, 1.0]]), fnp.asarray([[2.0], [2.0]]), left_side=True, lower=True)
+    >>> a, b = fnp.asarray([[2.0, 0.0], [1.0, 1.0]]), fnp.asarray([[2.0], [2.0]])
+    >>> lax.linalg.triangular_solve(a, b, left_side=True, lower=True)
     Array([[1.],
            [1.]], dtype=float32)
     """

@@ -53,7 +53,8 @@ def _reduction(name: str, prim: str, what: str, example: str) -> Callable[..., A
         return apply(prim, x, axes=found) if found else x
 
     function.__name__ = function.__qualname__ = name
-    function.__doc__ = f"Return {what} along axes, which vanish.\n\n    >>> lax.{name}(fnp.asarray({call}), (0,))\n    Array({result})\n    "
+    text = f">>> lax.{name}(fnp.asarray({call}), (0,))\n    Array({result})"
+    function.__doc__ = f"Return {what} along axes, which vanish.\n\n    {text}\n    "
     return function
 
 
@@ -124,7 +125,9 @@ def _running(name: str, what: str, example: str) -> Callable[..., Any]:
 
     function.__name__ = function.__qualname__ = name
     call, _, result = example.partition(" -> ")
-    function.__doc__ = f"Return the running {what} along an axis, from the other end when ``reverse``.\n\n    >>> lax.{name}(fnp.asarray({call}))\n    Array({result}, dtype=float32)\n    "
+    text = f">>> lax.{name}(fnp.asarray({call}))\n    Array({result}, dtype=float32)"
+    first = f"Return the running {what} along an axis, from the other end when ``reverse``."
+    function.__doc__ = f"{first}\n\n    {text}\n    "
     return function
 
 
@@ -166,7 +169,7 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 
 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> tuple[Any, Any]:
-    """Return the k largest elements along an axis, largest first, and their indices; of equal ones the first comes first.
+    """Return the k largest elements along an axis, largest first, and their indices; of equals the first comes first.
 
     >>> lax.top_k(fnp.asarray([1.0, 3.0, 2.0]), 2)
     (Array([3., 2.], dtype=float32), Array([1, 2], dtype=int32))

@@ -10,6 +10,7 @@ from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.creation import full_like as _full_like
+from funcgrad.numpy.joining import unstack
 from funcgrad.numpy.promotion import array_of, as_int, axis_index, axis_tuple, cast, operand, result_dtype, shape_tuple
 from funcgrad.prims import dynamic, layout, logic, pointwise
 from funcgrad.trace import Value
@@ -165,7 +166,7 @@ def concatenate(operands: Sequence[Any], dimension: int) -> Any:
 
 
 def pad(operand: Any, padding_value: Any, padding_config: Sequence[tuple[int, int, int]]) -> Any:
-    """Return the array with a value around it and between its elements: (low, high, interior) for each axis; negative cuts.
+    """Return the array with a value around and between its elements: (low, high, interior) per axis; negative cuts.
 
     >>> lax.pad(fnp.asarray([1, 2]), 0, [(1, 0, 1)])
     Array([0, 1, 0, 2], dtype=int32)
@@ -281,7 +282,7 @@ def _start(name: str, index: Any, n: int) -> Any:
 
 
 def _starts(name: str, indices: Any, shape: Sequence[int]) -> list[Any]:
-    given = [indices[i] for i in range(indices.shape[0])] if isinstance(indices, Value) else list(indices)
+    given = list(unstack(indices)) if isinstance(indices, Value) else list(indices)
     if len(given) != len(shape):
         raise ShapeError(message(name, f"{len(shape)} starts are required, one for each axis", str(len(given))))
     return [_start(name, i, n) for i, n in zip(given, shape, strict=True)]

@@ -8,7 +8,7 @@ are immutable (``x.at[i].set(v)`` makes an updated copy).
 Array(1.5, dtype=float32)
 """
 
-# ruff: noqa: F403, A004
+# ruff: noqa: F403
 from funcgrad.array import Array
 from funcgrad.numpy import (
     arithmetic,
@@ -77,6 +77,7 @@ from funcgrad.numpy.types import bool_
 
 ndarray = Array
 bool = bool_
+__array_api_version__ = "2024.12"
 
 __all__ = ["bool", "linalg", "ndarray"]
 __all__ += arithmetic.__all__

@@ -145,7 +145,12 @@ def remainder(x1: Any, x2: Any, /) -> Any:
     r = pointwise.rem(a, b)
     if a.aval.dtype == dtypes.uint32:
         return r
-    return pointwise.select(_other_sign(r, b), pointwise.add(r, b), r)
+    r = pointwise.select(_other_sign(r, b), pointwise.add(r, b), r)
+    if not dtypes.is_float(a.aval.dtype):
+        return r
+    # A zero has the divisor's sign as well; adding 0, unlike choosing a 0, keeps the derivative.
+    below = pointwise.neg(pointwise.add(pointwise.neg(r), 0))
+    return pointwise.select(logic.compare("lt", b, 0), below, pointwise.add(r, 0))
 
 
 mod = remainder

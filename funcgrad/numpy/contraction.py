@@ -37,8 +37,8 @@ def contract_pair(x: Term, y: Term, keep: Sequence[Label], precision: str | None
         return _multiply(x, y, keep)
     if _order([*shared, *right, *left], keep) and not _order([*shared, *left, *right], keep):
         x, y, left, right = y, x, right, left
-    axes = [tuple([t.labels.index(a) for a in names]) for names in (summed, shared) for t in (x, y)]
-    out = contract.dot_general(x.value, y.value, *axes, precision)
+    lhs, rhs = [[tuple([t.labels.index(a) for a in names]) for names in (summed, shared)] for t in (x, y)]
+    out = contract.dot_general(x.value, y.value, lhs[0], rhs[0], lhs[1], rhs[1], precision)
     return Term(out, (*shared, *left, *right))
 
 
@@ -101,19 +101,22 @@ def take_diagonals(t: Term) -> Term:
 def contract_terms(terms: Sequence[Term], out: Labels, precision: str | None = None) -> Any:
     """The product of all terms summed over the names that ``out`` lacks, its axes in the order of ``out``."""
     terms = _without_broadcast_axes([take_diagonals(t) for t in terms])
-    pairs = _path([t.labels for t in terms], _sizes(terms), out)
-    terms = list(terms)
-    for i, j in [*pairs, (None, None)]:
-        for k, t in enumerate(terms):
-            others = [u.labels for m, u in enumerate(terms) if m != k]
-            terms[k] = sum_out(t, [*out, *itertools.chain.from_iterable(others)])
-        if i is not None:
-            x, y = terms[i], terms[j]
-            rest = [t for k, t in enumerate(terms) if k not in (i, j)]
-            needed = [*out, *[a for t in rest for a in t.labels if a not in out]]
-            terms = [*rest, contract_pair(x, y, list(dict.fromkeys(needed)), precision)]
-    (last,) = terms
+    for i, j in _path([t.labels for t in terms], _sizes(terms), out):
+        terms = _sum_alone(terms, out)
+        rest = [t for k, t in enumerate(terms) if k not in (i, j)]
+        needed = [*out, *[a for t in rest for a in t.labels if a not in out]]
+        terms = [*rest, contract_pair(terms[i], terms[j], list(dict.fromkeys(needed)), precision)]
+    (last,) = _sum_alone(terms, out)
     return arrange(last, out)
+
+
+def _sum_alone(terms: Sequence[Term], out: Labels) -> list[Term]:
+    """The terms, each summed over the names that neither another term nor ``out`` has."""
+    made = list(terms)
+    for k, t in enumerate(made):
+        others = [u.labels for m, u in enumerate(made) if m != k]
+        made[k] = sum_out(t, [*out, *itertools.chain.from_iterable(others)])
+    return made
 
 
 def _sizes(terms: Sequence[Term]) -> dict[Label, int]:
@@ -194,8 +197,8 @@ def einsum(
 ) -> Any:
     """Return the product of arrays with named axes, summed over the names that are not in the result.
 
-    Every form of numpy's: explicit and implicit results, an ellipsis for broadcast axes, a repeated name for a diagonal,
-    and ``einsum(x, [0, 1], y, [1, 2], [0, 2])``.  The order of multiplication is chosen by cost.
+    Every form of numpy's: explicit and implicit results, an ellipsis for broadcast axes, a repeated name for a
+    diagonal, and ``einsum(x, [0, 1], y, [1, 2], [0, 2])``.  The order of multiplication is chosen by cost.
 
     >>> fnp.einsum("ij,jk->ik", fnp.ones((2, 3)), fnp.ones((3, 1)))
     Array([[3.],

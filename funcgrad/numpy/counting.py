@@ -18,7 +18,6 @@ from funcgrad.numpy.reductions import max as _max
 from funcgrad.numpy.reductions import min as _min
 from funcgrad.numpy.sorting import searchsorted
 from funcgrad.prims import index, layout, logic, pointwise
-from funcgrad.trace import Value
 
 __all__ = ["bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd"]
 
@@ -56,7 +55,7 @@ def histogram_bin_edges(a: Any, bins: Any = 10, range: Any = None, weights: Any 
     if isinstance(bins, str):
         raise NotImplementedError(message("histogram_bin_edges", "bins must be a number or edges", repr(bins)))
     x, *_ = floating_arrays("histogram_bin_edges", a)
-    if isinstance(bins, (Value, np.ndarray, list, tuple)) and np.ndim(bins) == 1:
+    if isinstance(bins, (list, tuple)) or getattr(bins, "ndim", 0) == 1:
         return array_as("histogram_bin_edges", bins, x.aval.dtype)
     n = as_int("histogram_bin_edges", bins, "the number of bins")
     if range is None:
@@ -85,10 +84,10 @@ def _bin_numbers(x: Any, edges: Any) -> Any:
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, weights: Any = None, density: bool | None = None
 ) -> tuple[Any, Any]:
-    """Return the number of values (or the sum of weights) in each bin, and the edges of the bins.
+    """Return the number of values (or the sum of weights) in each bin, as floats, and the edges of the bins.
 
     >>> fnp.histogram(fnp.asarray([1.0, 2.0, 1.0]), fnp.asarray([0.0, 1.5, 3.0]))[0]
-    Array([2, 1], dtype=int32)
+    Array([2., 1.], dtype=float32)
     """
     counts, (edges,) = histogramdd(
         _columns("histogram", a), [bins], None if range is None else [range], weights, density
@@ -107,8 +106,8 @@ def histogram2d(
     """Return the number of points in each cell of a grid, and the edges along both axes.
 
     >>> fnp.histogram2d(fnp.asarray([0.0, 1.0]), fnp.asarray([0.0, 1.0]), 2)[0]
-    Array([[1, 0],
-           [0, 1]], dtype=int32)
+    Array([[1., 0.],
+           [0., 1.]], dtype=float32)
     """
     pair = bins if isinstance(bins, (list, tuple)) and len(bins) == 2 else [bins, bins]
     counts, (first, second) = histogramdd(_columns("histogram2d", x, y), pair, range, weights, density)
@@ -121,7 +120,7 @@ def histogramdd(
     """Return the number of points (rows of ``sample``) in each cell of a grid, and the edges along each axis.
 
     >>> fnp.histogramdd(fnp.zeros((3, 2)), (1, 1))[0]
-    Array([[3]], dtype=int32)
+    Array([[3.]], dtype=float32)
     """
     x = (
         _columns("histogramdd", *sample)
@@ -143,7 +142,7 @@ def histogramdd(
             outside = logic.logical_or(outside, logic.compare("lt", flat, 0))
         flat = pointwise.select(outside, -1, merged)
         total *= m
-    w = filled((n,), 1, dtypes.int32) if weights is None else array_of("histogramdd", weights)
+    w = filled((n,), 1, x.aval.dtype) if weights is None else array_of("histogramdd", weights)
     w = layout.reshape(w, (n,))
     counts = index.scatter("add", filled((total,), 0, w.aval.dtype), flat, w)
     counts = layout.reshape(counts, sizes)

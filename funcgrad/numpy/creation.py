@@ -61,8 +61,8 @@ def asarray(
 ) -> Any:
     """Return an array for numbers, nested lists, numpy arrays, and what has ``__array__`` or ``__dlpack__``.
 
-    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  ``order`` is accepted for
-    numpy's sake; arrays are row-major.
+    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  ``order`` is accepted
+    for numpy's sake; arrays are row-major.
 
     >>> fnp.asarray([[1, 2], [3, 4]])
     Array([[1, 2],
@@ -310,7 +310,7 @@ def linspace(
     plain = isinstance(a, Literal) and isinstance(b, Literal)
     kind = result_dtype(dtype, default_float() if plain else a.aval.dtype)
     if plain:
-        row, step = np.linspace(float(start), float(stop), n, endpoint, True)
+        row, step = np.linspace(float(start), float(stop), n, endpoint, retstep=True)
         whole = np.floor(row) if dtypes.is_int(kind) else row
         out = asarray(whole, kind, device=device)
         return (out, asarray(step, default_float())) if retstep else out

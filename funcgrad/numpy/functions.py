@@ -1,4 +1,4 @@
-"""Functions of one or two floats: exponentials, logarithms, circular and hyperbolic functions; integers become float32."""
+"""Functions of one or two floats: exponentials, logarithms, circular and hyperbolic ones; integers become float32."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def modf(x: Any, /) -> tuple[Any, Any]:
 
 
 def frexp(x: Any, /) -> tuple[Any, Any]:
-    """Return m in [0.5, 1) with the sign of x and an int32 exponent e with x = m * 2**e; x itself and 0 for 0, inf, NaN.
+    """Return m in [0.5, 1) with the sign of x and an int32 exponent e, x = m * 2**e; x itself and 0 for 0, inf, NaN.
 
     >>> fnp.frexp(fnp.asarray([8.0]))
     (Array([0.5], dtype=float32), Array([4], dtype=int32))

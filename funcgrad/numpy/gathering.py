@@ -61,9 +61,9 @@ def take(
 ) -> Any:
     """Return the elements at indices along an axis (of the flattened array by default).
 
-    ``mode``: "clip" takes the nearest element (negative indices become 0), "fill" gives ``fill_value`` (NaN, for integers
-    the smallest) out of range, "wrap" counts around.  By default negative indices count from the end, host indices out of
-    range raise IndexError, and values out of range give the fill value.
+    ``mode``: "clip" takes the nearest element (negative indices become 0), "fill" gives ``fill_value`` (NaN, for
+    integers the smallest) out of range, "wrap" counts around.  By default negative indices count from the end, host
+    indices out of range raise IndexError, and values out of range give the fill value.
 
     >>> fnp.take(fnp.asarray([1.0, 2.0, 3.0]), fnp.asarray([0, 2]))
     Array([1., 3.], dtype=float32)
@@ -149,8 +149,7 @@ def put(a: Any, ind: Any, v: Any, mode: str | None = None, *, inplace: bool = Fa
     if inplace:
         raise ValueError(message("put", "inplace must be False: arrays are immutable"))
     x = array_of("put", a)
-    at = ind if isinstance(ind, Value) else np.asarray(ind)
-    at = at.reshape(-1)
+    at = layout.reshape(ind, (ind.size,)) if isinstance(ind, Value) else np.asarray(ind).reshape(-1)
     values = array_of("put", v)
     values = layout.reshape(values, (values.aval.size,))
     if values.aval.size not in (1, at.size):
@@ -197,7 +196,7 @@ def choose(a: Any, choices: Any, out: None = None, mode: str = "raise") -> Any:
 
 
 def piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """Return for each element the function (or number) of the last condition that holds; one more function is the default.
+    """Return per element the function (or number) of the last condition that holds; one more function is the default.
 
     >>> fnp.piecewise(fnp.asarray([-1.0, 2.0]), [fnp.asarray([True, False])], [lambda v: -v, lambda v: 10 * v])
     Array([ 1., 20.], dtype=float32)

@@ -111,11 +111,8 @@ def savez(file: Any, *args: Any, **kwds: Any) -> None:
     >>> import io
     >>> fnp.savez(io.BytesIO(), x=fnp.ones(2))
     """
-    np.savez(
-        file,
-        *[np.asarray(array_of("savez", a)) for a in args],
-        **{k: np.asarray(array_of("savez", v)) for k, v in kwds.items()},
-    )
+    named: dict[str, Any] = {k: np.asarray(array_of("savez", v)) for k, v in kwds.items()}
+    np.savez(file, *[np.asarray(array_of("savez", a)) for a in args], **named)
 
 
 def load(file: Any, *args: Any, **kwargs: Any) -> Any:

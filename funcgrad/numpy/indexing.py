@@ -1,7 +1,7 @@
 """numpy's indexing: what an index means, and reading by it.
 
-Integers and slices known in Python become one slice; scalars that are values become a dynamic slice; integer arrays become
-one ``take`` on the merged axes.  Host indices out of range raise IndexError; values out of range are clamped.
+Integers and slices known in Python become one slice; scalars that are values become a dynamic slice; integer arrays
+become one ``take`` on the merged axes.  Host indices out of range raise IndexError; values out of range are clamped.
 """
 
 from __future__ import annotations
@@ -44,8 +44,9 @@ class Span:
 class Plan:
     """What an index means for a shape.
 
-    ``spans`` has the slice of each axis (of one element for an integer, whole for an indexed axis), ``arrays`` the index
-    arrays by axis, ``dims`` the result's axes in order: an axis number, "new", or "arrays" for those of the index arrays.
+    ``spans`` has the slice of each axis (of one element for an integer, whole for an indexed axis), ``arrays`` the
+    index arrays by axis, ``dims`` the result's axes in order: an axis number, "new" (of size 1), "empty" (of size 0),
+    or "arrays" for those of the index arrays.
     """
 
     spans: list[Span]
@@ -63,7 +64,7 @@ class Plan:
 
 # -- what an index means -----------------------------------------------------------------------------------------
 def parse(shape: Sequence[int], idx: Any, bounds: str) -> Plan:
-    """Return the plan for an index; ``bounds`` says what a host index out of range is: "raise", "clip", "wrap", or -1 ("drop")."""
+    """Return the plan for an index; ``bounds`` tells what a host index out of range is: raise, clip, wrap, or -1."""
     items = _expand(shape, [_normal(i) for i in (idx if isinstance(idx, tuple) else (idx,))])
     plan = Plan([Span(0, 1, n) for n in shape])
     several = any(isinstance(i, (np.ndarray, Value)) and i.ndim > 0 for i in items)

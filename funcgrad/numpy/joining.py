@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -170,7 +171,7 @@ def _split(name: str, ary: Any, at: Any, axis: int, even: bool) -> list[Any]:
     x = array_of(name, ary)
     d = axis_index(name, axis, x.aval.ndim)
     n = x.aval.shape[d]
-    if isinstance(at, (list, tuple, np.ndarray, Value)) and not (isinstance(at, (np.ndarray, Value)) and at.ndim == 0):
+    if np.ndim(at) if not isinstance(at, Value) else at.ndim:
         cuts = [slice(None, as_int(name, i, "each index")).indices(n)[1] for i in at]
     else:
         parts = as_int(name, at, "the number of parts")
@@ -180,7 +181,7 @@ def _split(name: str, ary: Any, at: Any, axis: int, even: bool) -> list[Any]:
         small, larger = divmod(n, parts)
         cuts = [small * i + min(i, larger) for i in range(1, parts)]
     edges = [0, *cuts, n]
-    return [layout.slice_along(x, d, a, max(a, b)) for a, b in zip(edges[:-1], edges[1:], strict=True)]
+    return [layout.slice_along(x, d, a, max(a, b)) for a, b in itertools.pairwise(edges)]
 
 
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:

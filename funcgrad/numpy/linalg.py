@@ -1,7 +1,7 @@
-"""numpy's linear algebra on stacks of matrices, which lie on the last two axes; decompositions run on the host (LAPACK).
+"""numpy's linear algebra on stacks of matrices on the last two axes; decompositions run on the host (LAPACK).
 
-Half-precision operands are computed in float32.  A matrix that an operation cannot take (singular, not positive definite)
-gives NaN instead of an error, because values are not known when tracing.
+Half-precision operands are computed in float32.  A matrix that an operation cannot take (singular, not positive
+definite) gives NaN instead of an error, because values are not known when tracing.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 def _stacks(name: str, a: Any, b: Any) -> tuple[Any, Any]:
     """Matrices and right-hand sides over the same leading axes."""
     lead = broadcast_shapes(a.aval.shape[:-2], b.aval.shape[:-2], name=name)
-    return tuple([broadcast_to(v, (*lead, *v.aval.shape[-2:])) for v in (a, b)])  # type: ignore[return-value]
+    return tuple([broadcast_to(v, (*lead, *v.aval.shape[-2:])) for v in (a, b)])
 
 
 def solve(a: Any, b: Any) -> Any:

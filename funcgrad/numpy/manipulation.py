@@ -194,8 +194,12 @@ def atleast_3d(*arys: Any) -> Any:
     >>> fnp.atleast_3d(fnp.asarray([1.0, 2.0])).shape
     (1, 2, 1)
     """
-    shapes = {0: lambda s: (1, 1, 1), 1: lambda s: (1, *s, 1), 2: lambda s: (*s, 1)}
-    return _at_least("atleast_3d", arys, lambda x: layout.reshape(x, shapes.get(x.aval.ndim, tuple)(x.aval.shape)))
+
+    def grow(x: Any) -> Any:
+        shape = x.aval.shape
+        return layout.reshape(x, (1, *shape, 1)[-3:] if len(shape) == 1 else (*shape, *(1,) * (3 - len(shape))))
+
+    return _at_least("atleast_3d", arys, grow)
 
 
 # -- order of the axes -------------------------------------------------------------------------------------------

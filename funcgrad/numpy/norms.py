@@ -20,8 +20,8 @@ __all__ = ["safe_norm"]
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
     """Return a norm: of vectors along one axis, of matrices over two, of all elements (2-norm) by default.
 
-    For vectors ``ord`` is any number, inf or -inf; for matrices "fro", "nuc", 1, -1, 2, -2, inf or -inf.  The gradient at
-    0 is not finite; ``safe_norm`` has gradient 0 there.
+    For vectors ``ord`` is any number, inf or -inf; for matrices "fro", "nuc", 1, -1, 2, -2, inf or -inf.  The gradient
+    at 0 is not finite; ``safe_norm`` has gradient 0 there.
 
     >>> fnp.linalg.norm(fnp.asarray([3.0, 4.0]))
     Array(5., dtype=float32)

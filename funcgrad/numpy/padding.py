@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -93,7 +93,7 @@ def _one(n: int, d: int, value: int) -> list[int]:
     return [value if i == d else 0 for i in range(n)]
 
 
-def _pad_by_index(x: Any, d: int, low: int, high: int, mode: str, odd: bool) -> Any:
+def _pad_by_index(x: Any, d: int, low: int, high: int, mode: Any, odd: bool) -> Any:
     """Every element of the padded axis is one of the axis: numpy's own padding of 0, 1, ..., n - 1 says which."""
     n = x.aval.shape[d]
     if not low and not high:
@@ -106,7 +106,7 @@ def _pad_by_index(x: Any, d: int, low: int, high: int, mode: str, odd: bool) -> 
     return _odd_reflection(x, d, low, high, mode)
 
 
-def _odd_reflection(x: Any, d: int, low: int, high: int, mode: str) -> Any:
+def _odd_reflection(x: Any, d: int, low: int, high: int, mode: Any) -> Any:
     """Reflection about the edge's value is linear in x: its matrix is numpy's padding of the unit vectors."""
     n = x.aval.shape[d]
     columns = [np.pad(np.eye(n)[k], (low, high), mode=mode, reflect_type="odd") for k in range(n)]
@@ -172,7 +172,7 @@ def _statistic(part: Any, d: int, width: int, mode: str) -> Any:
     return layout.broadcast(value, shape, [i for i in range(len(shape)) if i != d])
 
 
-def _pad_by_function(x: Any, widths: Sequence[tuple[int, int]], mode: Callable[..., Any], kwargs: Any) -> Any:
-    """numpy's protocol: ``function(vector, widths, axis, kwargs)`` gives each padded vector (or writes into numpy data)."""
+def _pad_by_function(x: Any, widths: Sequence[tuple[int, int]], mode: Any, kwargs: Any) -> Any:
+    """numpy's protocol: ``function(vector, widths, axis, kwargs)`` writes into each padded vector, numpy data."""
     host = known("pad", x, "an array padded by a function")
-    return asarray(np.pad(host, widths, mode, **kwargs), x.aval.dtype)  # type: ignore[call-overload]
+    return asarray(np.pad(host, widths, mode, **kwargs), x.aval.dtype)

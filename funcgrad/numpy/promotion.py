@@ -1,7 +1,7 @@
 """What all functions of the numpy surface share: promotion, broadcasting, axes, and how an argument becomes an operand.
 
-Python scalars take the dtype of the array beside them (no weak types): ``x * 2.0`` is float16 for a float16 x.  An integer
-array beside a Python float, and an integer array given to a function of floats, become float32.
+Python scalars take the dtype of the array beside them (no weak types): ``x * 2.0`` is float16 for a float16 x.  An
+integer array beside a Python float, and an integer array given to a function of floats, become float32.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def axis_tuple(name: str, axis: Any, ndim: int, sort: bool = True) -> Shape:
 def shape_tuple(name: str, shape: Any) -> Shape:
     """Return a shape of non-negative integers for an integer or a sequence of them."""
     try:
-        dims = (operator.index(shape),)
+        dims: Shape = (operator.index(shape),)
     except TypeError:
         if not hasattr(shape, "__iter__"):
             raise TypeError(message(name, "a shape must be integers", repr(shape))) from None

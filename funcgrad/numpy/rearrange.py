@@ -11,7 +11,7 @@ from funcgrad import dtypes
 from funcgrad.array import asarray, concrete
 from funcgrad.errors import ConcretizationTypeError, ShapeError, message
 from funcgrad.numpy.indexing import getitem
-from funcgrad.numpy.joining import concatenate
+from funcgrad.numpy.joining import concatenate, unstack
 from funcgrad.numpy.manipulation import broadcast_to
 from funcgrad.numpy.promotion import (
     array_as,
@@ -114,7 +114,8 @@ def roll(a: Any, shift: Any, axis: Any = None) -> Any:
 
 def _shifts(shift: Any, n: int) -> Sequence[Any]:
     if isinstance(shift, (Value, np.ndarray)):
-        return [shift[i] for i in range(n)] if shift.ndim else [shift] * n
+        values = array_of("roll", shift)
+        return unstack(values) if values.aval.ndim else [values] * n
     found = list(shift) if isinstance(shift, (tuple, list)) else [shift]
     found = found * n if len(found) == 1 else found
     if len(found) != n:
@@ -192,7 +193,7 @@ def _move(source: int, to: int, n: int) -> list[int]:
 
 
 def delete(arr: Any, obj: Any, axis: int | None = None, *, assume_unique_indices: bool = False) -> Any:
-    """Return the array without the elements at the given indices (an integer, a slice, several, or a mask), known in Python.
+    """Return the array without the elements at indices (an integer, a slice, several, or a mask), known in Python.
 
     >>> fnp.delete(fnp.asarray([1, 2, 3]), 1)
     Array([1, 3], dtype=int32)
@@ -225,7 +226,7 @@ def trim_zeros(filt: Any, trim: str = "fb") -> Any:
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = False) -> Any:
-    """Return the array with its main diagonal (of all axes) set to a value; arrays are immutable, so ``inplace`` is False.
+    """Return the array with its main diagonal (of all axes) set; arrays are immutable, so ``inplace`` is False.
 
     >>> fnp.fill_diagonal(fnp.zeros((2, 2)), 1.0)
     Array([[1., 0.],

@@ -206,7 +206,7 @@ def _arg(name: str, a: Any, axis: Any, keepdims: bool) -> Any:
 
 
 def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Return the index of the first largest element along an axis (of the flattened array by default); NaN is largest.
+    """Return the index of the first largest element along an axis (of all by default); NaN is largest.
 
     >>> fnp.argmax(fnp.asarray([[1, 7], [3, 0]]), axis=1)
     Array([1, 0], dtype=int32)
@@ -216,7 +216,7 @@ def argmax(a: Any, axis: int | None = None, out: Any = None, keepdims: bool = Fa
 
 
 def argmin(a: Any, axis: int | None = None, out: Any = None, keepdims: bool = False) -> Any:
-    """Return the index of the first smallest element along an axis (of the flattened array by default); NaN is smallest.
+    """Return the index of the first smallest element along an axis (of all by default); NaN is smallest.
 
     >>> fnp.argmin(fnp.asarray([[1, 7], [3, 0]]), axis=1)
     Array([0, 1], dtype=int32)

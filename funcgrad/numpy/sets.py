@@ -303,8 +303,8 @@ def intersect1d(
         return common
     if size is not None:
         raise NotImplementedError(message("intersect1d", "return_indices needs size=None", str(size)))
-    both = [known("intersect1d", v, "arrays for return_indices") for v in (x, y)]
-    _, first, second = np.intersect1d(*both, return_indices=True)
+    left, right = [known("intersect1d", v, "arrays for return_indices") for v in (x, y)]
+    _, first, second = np.intersect1d(left, right, return_indices=True)
     return common, asarray(first.astype(np.int32)), asarray(second.astype(np.int32))
 
 

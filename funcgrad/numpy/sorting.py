@@ -105,7 +105,7 @@ def argpartition(a: Any, kth: int, axis: int = -1) -> Any:
 
 # -- searching ---------------------------------------------------------------------------------------------------
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: str = "scan") -> Any:
-    """Return where in the sorted vector a the values v would be inserted, before ("left") or behind ("right") equal ones.
+    """Return where in the sorted vector a the values v would be inserted, before ("left") or behind ("right") equals.
 
     >>> fnp.searchsorted(fnp.asarray([1, 3, 5]), fnp.asarray([0, 3, 9]))
     Array([0, 1, 3], dtype=int32)
