@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 import weakref
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,8 +41,9 @@ class Buffer:
     def __init__(self, ptr: int, nbytes: int, guard: Any = None):
         self.ptr, self.nbytes, self.guard = ptr, nbytes, guard
 
-    def __del__(self) -> None:
-        if self.guard is None or type(self.guard) is weakref.ref:
+    def __del__(self, weak: type = weakref.ref) -> None:
+        # While the interpreter ends, this module's names are None, and the process gives its memory back anyway.
+        if _free is not None and (self.guard is None or type(self.guard) is weak):
             _free(self.ptr)
 
     def __repr__(self) -> str:
@@ -232,6 +234,16 @@ def _forget(functions: Sequence[int]) -> None:
         ggml.remove_host_function(number)
 
 
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that takes the elements at these positions out of a sequence, fast."""
+    if not positions:
+        return lambda xs: ()
+    first, last = positions[0], positions[-1]
+    if list(positions) == list(range(first, last + 1)):
+        return itemgetter(slice(first, last + 1))
+    return itemgetter(*positions)
+
+
 class NodeTime(NamedTuple):
     """One node in a profile: its kind, the type of its result, the line that asked for it, seconds for one run."""
 
@@ -264,7 +276,11 @@ class Executable:
         self._sizes = [b.nbytes for b in plan.outputs]
         self._donated = sorted(self.donated)
         self._fresh = [j for j in range(n_out) if j not in plan.alias]
-        self._sources = [plan.alias.get(j, 0) for j in range(n_out)]
+        rest = [i for i in range(n_in) if i not in self.donated]
+        self._rest, self._of_rest = rest, _picker(rest)
+        self._of_donated, self._sources = _picker(self._donated), _picker([plan.alias.get(j, 0) for j in range(n_out)])
+        self._known: tuple[Any, set[int]] | None = None
+        self._bound_last: Any = None  # the donated addresses that stand in _pointers
         self._err = library.new_message()
         self._call, self._unpack = lib.fg_program_run, ffi.unpack
         self._lock, self._running = threading.Lock(), 0
@@ -278,16 +294,23 @@ class Executable:
         addresses = [b.ptr for b in buffers]
         if len(addresses) != n:
             raise AssertionError(f"{n} arguments are required, got {len(addresses)}")
-        if self._donated and (
-            any([buffers[i].guard is not None for i in self._donated]) or len(set(addresses)) < n  # noqa: C419 (faster)
-        ):
-            buffers = self._protect(buffers, addresses)
+        known = None
+        if self._donated:
+            known = self._check(buffers, addresses)
+            if known is None:
+                buffers = self._protect(buffers, addresses)
         if self._running == threading.get_ident():
             raise DeviceError(message("jit", "a function cannot be called from its own callback"))
         with self._lock:
             self._running = threading.get_ident()
             try:
-                self._pointers[0:n] = addresses
+                if known is None or known is not self._bound_last:
+                    self._bound_last = None
+                    self._pointers[0:n] = addresses
+                    self._bound_last = known
+                else:
+                    for i in self._rest:
+                        self._pointers[i] = addresses[i]
                 failed = self._call(self._program, self._bound, self._err, ggml.MESSAGE)
                 if failed:
                     raise self._error(failed)
@@ -296,10 +319,25 @@ class Executable:
                 self._running = 0
         if not self._donated:
             return list(map(Buffer, results, self._sizes))
-        outs = [buffers[i] for i in self._sources]
+        outs = list(self._sources(buffers))
         for j in self._fresh:
             outs[j] = Buffer(results[j], self._sizes[j])
         return outs
+
+    def _check(self, buffers: Sequence[Buffer], addresses: list[int]) -> tuple[Any, set[int]] | None:
+        """The donated addresses, when all may be written: nobody looks at them and none is given twice; else None.
+
+        State that is updated in place has the same addresses call after call, and is found to be so by one comparison.
+        """
+        if any([b.guard is not None for b in self._of_donated(buffers)]):  # noqa: C419 (faster)
+            return None
+        given, known = self._of_donated(addresses), self._known
+        if known is None or given != known[0]:
+            known = (given, set(given))
+            if len(known[1]) < len(given):
+                return None
+            self._known = known
+        return known if known[1].isdisjoint(self._of_rest(addresses)) else None
 
     def _protect(self, buffers: Sequence[Buffer], addresses: list[int]) -> Sequence[Buffer]:
         """Replace donated buffers that somebody else looks at, or that are given twice, by copies."""
