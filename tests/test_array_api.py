@@ -17,7 +17,8 @@ import funcgrad.numpy as fnp
 
 # Parameters as the standard writes them: "/" ends the positional-only ones, "*" begins the keyword-only ones.
 UNARY = """abs acos acosh asin asinh atan atanh bitwise_invert ceil cos cosh exp expm1 floor isfinite isinf isnan log
-log1p log2 log10 logical_not negative positive reciprocal round sign signbit sin sinh square sqrt tan tanh trunc""".split()
+log1p log2 log10 logical_not negative positive reciprocal round sign signbit sin sinh
+square sqrt tan tanh trunc""".split()
 UNARY.remove("reciprocal")  # of 2024.12
 BINARY = """add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal
 floor_divide greater greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum
@@ -121,10 +122,8 @@ SIGNATURES = {
     "take_along_axis": "x indices / * axis",
 }
 # fft works on complex numbers; conj, imag and real are about them.
-METHODS = dict.fromkeys(
-    """__abs__ __bool__ __complex__ __float__ __index__ __int__ __invert__ __neg__ __pos__\n__dlpack_device__""".split(),
-    "",
-)
+CONVERSIONS = "abs bool complex float index int invert neg pos dlpack_device".split()
+METHODS = {f"__{name}__": "" for name in CONVERSIONS}
 METHODS |= {
     f"__{name}__": "other /"
     for name in """add and eq floordiv ge gt le lshift lt matmul mod mul ne or pow rshift sub
