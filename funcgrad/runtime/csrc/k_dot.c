@@ -133,31 +133,21 @@ static int dot_is_along_k(const fg_dot *d) {
     return d->m <= DOT_ROWS && d->a.dtype == FG_F32 && d->b.dtype == FG_F32 && d->b.rs == 4 && d->a.cs == 4;
 }
 
-/* Cycles, roughly; only to choose between the problem and its transpose. */
-static double dot_cost(const fg_dot *d) {
-    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
-    fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
-    double store = d->c.dtype == FG_F32 && d->c.cs == 4 ? 0 : 4 * m * n;
-    if (dot_is_along_k(d)) return m * n * (k / VW + 6) + store;
-    gemm_plan g = gemm_plan_tile(gemm_min(d->m, DOT_TILE), gemm_min(d->n, DOT_TILE), d->k, 1, &a, &b);
-    double pack_b = d->b.dtype != FG_F32 ? 2 : d->b.cs == 4 ? 0.1 : d->b.rs == 4 ? 0.5 : 1;
-    double pack_a = d->a.dtype != FG_F32 ? 2 : d->a.rs == 4 ? 0.1 : d->a.cs == 4 ? 0.5 : 1;
-    return m * (double)gemm_ceil(d->n, VW) * k / 2 + store + (g.pack_a ? m * k * pack_a : 0) + (g.pack_b ? n * k * pack_b : 0);
-}
-
-static void dot_orient(fg_dot *d) {
-    double as_is = dot_cost(d);
-    dot_transpose(d);
-    if (dot_cost(d) >= as_is) dot_transpose(d);
-}
-
 static int64_t dot_tiles(const fg_dot *d) { return d->nm * d->nn * d->n_batch; }
 
-/* Halves m or n until there are `wanted` tiles or the next would be below `least`. */
+static gemm_plan dot_gemm_plan(const fg_dot *d) {
+    fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
+    return gemm_plan_tile(d->tm, d->tn, d->tk, d->n % VW || (d->nn > 1 && d->tn % VW), &a, &b);
+}
+
+/* Halves m or n until there are `wanted` tiles or the next would be below `least`. An operand that is packed is packed
+ * again for each tile of the other extent, so it is its own that is cut. */
 static void dot_halve(fg_dot *d, int64_t wanted, int64_t least_m, int64_t least_n) {
     while (dot_tiles(d) < wanted) {
+        gemm_plan g = dot_gemm_plan(d);
         int can_n = d->tn >= 2 * least_n, can_m = d->tm >= 2 * least_m;
-        if (can_n && (d->tn >= d->tm || !can_m)) {
+        int n_first = g.pack_a == g.pack_b ? d->tn >= d->tm : g.pack_b;
+        if (can_n && (n_first || !can_m)) {
             d->tn = gemm_ceil(gemm_ceil(d->n, 2 * d->nn), VW) * VW;
             d->nn = gemm_ceil(d->n, d->tn);
         } else if (can_m) {
@@ -173,7 +163,7 @@ static void dot_tile(fg_dot *d) {
     int64_t cap = DOT_TILE;
     double work = (double)d->n_batch * (double)d->m * (double)d->n * (double)d->k;
     int64_t wanted = work < 2.0 * DOT_TASK ? 1 : work > (double)DOT_TASKS * DOT_TASK ? DOT_TASKS : (int64_t)(work / DOT_TASK);
-    d->nm = gemm_ceil(d->m, cap), d->nn = gemm_ceil(d->n, cap), d->nk = 1;
+    d->nm = gemm_ceil(d->m, cap), d->nn = gemm_ceil(d->n, cap), d->nk = 1, d->tk = d->k;
     d->tm = gemm_min(d->m, gemm_ceil(gemm_ceil(d->m, d->nm), 4) * 4), d->nm = gemm_ceil(d->m, d->tm);
     d->tn = gemm_min(d->n, gemm_ceil(gemm_ceil(d->n, d->nn), NR) * NR), d->nn = gemm_ceil(d->n, d->tn);
     dot_halve(d, wanted, 4 * MR, 4 * VW);
@@ -187,6 +177,26 @@ static void dot_tile(fg_dot *d) {
     int64_t units = dot_tiles(d) * d->nk;
     d->units_per_task = wanted == 1 ? units : unit >= DOT_TASK ? 1 : gemm_min(units, (int64_t)(DOT_TASK / (unit + 1)) + 1);
     d->n_tasks = gemm_ceil(units, d->units_per_task);
+}
+
+/* Cycles, roughly; only to choose between the problem and its transpose. */
+static double dot_cost(const fg_dot *d) {
+    double m = (double)d->m, n = (double)d->n, k = (double)d->k;
+    double store = d->c.dtype == FG_F32 && d->c.cs == 4 ? 0 : d->c.dtype == FG_F32 && d->c.rs == 4 ? m * n : 4 * m * n;
+    if (dot_is_along_k(d)) return m * n * (k / VW + 6) + store;
+    gemm_plan g = dot_gemm_plan(d);
+    double pack_b = d->b.dtype != FG_F32 ? 2 : d->b.cs == 4 ? 0.1 : d->b.rs == 4 ? 0.5 : 1;
+    double pack_a = d->a.dtype != FG_F32 ? 2 : d->a.rs == 4 ? 0.1 : d->a.cs == 4 ? 0.5 : 1;
+    double pack = (g.pack_a ? m * k * pack_a * (double)d->nn : 0) + (g.pack_b ? n * k * pack_b * (double)d->nm : 0);
+    return m * (double)gemm_ceil(d->n, VW) * k / 2 + store + pack;
+}
+
+static void dot_orient(fg_dot *d) {
+    fg_dot t = *d;
+    dot_transpose(&t);
+    dot_tile(d);
+    dot_tile(&t);
+    if (dot_cost(&t) < dot_cost(d)) *d = t;
 }
 
 #if VW < 16
@@ -211,9 +221,8 @@ static int dot_use_blas(const fg_dot *d) {
 }
 
 static void dot_plan(fg_dot *d) {
-    fg_matrix a = dot_layout(&d->a), b = dot_layout(&d->b);
     if (d->how == DOT_INT) return;
-    d->plan = gemm_plan_tile(d->tm, d->tn, d->tk, d->n % VW || (d->nn > 1 && d->tn % VW), &a, &b);
+    d->plan = dot_gemm_plan(d);
     d->c_in_place = d->nk == 1 && d->c.dtype == FG_F32 && d->c.cs == 4;
     if (dot_is_along_k(d)) d->how = DOT_ALONG_K;
     else if (dot_use_blas(d)) d->how = DOT_BLAS;
@@ -314,9 +323,17 @@ typedef struct {
     int plain;     /* no memory for them */
 } dot_run;
 
+/* A tile to c, whatever its strides and type; in squares of four where c's columns are contiguous. */
 static void dot_store(int64_t m, int64_t n, const float *t, char *c, int64_t cm, int64_t cn, int dtype) {
+    int64_t whole_m = 0, whole_n = 0;
+    if (dtype == FG_F32 && cm == 4 && cn % 4 == 0 && cn > 0 && cn <= INT32_MAX) {
+        whole_m = m / 4 * 4, whole_n = n / 4 * 4;
+        for (int64_t j = 0; j < whole_n; j += 4)
+            for (int64_t i = 0; i < whole_m; i += 4)
+                pack_transpose4((float *)(c + i * 4 + j * cn), (int)(cn / 4), (const char *)(t + i * n + j), n * 4);
+    }
     for (int64_t i = 0; i < m; i++)
-        for (int64_t j = 0; j < n; j++) fg_store_f32(c + i * cm + j * cn, dtype, t[i * n + j]);
+        for (int64_t j = i < whole_m ? whole_n : 0; j < n; j++) fg_store_f32(c + i * cm + j * cn, dtype, t[i * n + j]);
 }
 
 static void dot_compute(const fg_dot *d, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,
@@ -440,7 +457,6 @@ fg_kernel *FG_NAME(fg_dot_new)(fg_reader *r) {
         d.n_batch = 1;
         for (int i = 0; i < d.nb; i++) d.n_batch *= d.batch[i];
         dot_orient(&d);
-        dot_tile(&d);
         dot_plan(&d);
     }
     fg_dot *out = malloc(sizeof d);
