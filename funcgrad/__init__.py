@@ -5,7 +5,7 @@
 Array(6., dtype=float32)
 """
 
-from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, tree
+from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, training, tree
 from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
 from funcgrad.io import load, save
@@ -88,6 +88,7 @@ __all__ = [
     "ShapeDtypeStruct",
     "TrainState",
     "TrainStep",
+    "training",
     "tree",
     "value_and_grad",
     "vjp",

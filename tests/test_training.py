@@ -1,0 +1,379 @@
+"""fit: epochs, steps, history, callbacks, checkpoints, and a run that is killed again and again."""
+
+from __future__ import annotations
+
+import os
+import random as python_random
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad import data, io, optim, random, training
+from funcgrad.errors import FileFormatError, TreeError
+
+X = np.random.default_rng(0).normal(size=(20, 3)).astype("f")
+Y = (X @ np.float32([1, -2, 3])).astype("f")
+
+
+def loss(w: Any, batch: Any) -> Any:
+    return ((batch["x"] @ w - batch["y"]) ** 2).mean()
+
+
+TS = fg.make_train_step(loss, optim.inject_hyperparams(optim.adam)(learning_rate=0.1))
+
+
+def start() -> Any:
+    return TS.init(fnp.zeros(3))
+
+
+def rows(**kwargs: Any) -> data.Batches:
+    return data.batches({"x": X, "y": Y}, 4, key=random.key(5), **kwargs)
+
+
+def leaves(state: Any) -> list[bytes]:
+    return [np.asarray(x).tobytes() for x in fg.tree.leaves(state)]
+
+
+def by_hand(epochs: int) -> tuple[Any, list[float]]:
+    """The same run as a plain loop."""
+    state, losses = start(), []
+    for batch in rows(epochs=epochs):
+        state, metrics = TS.step(state, batch)
+        losses.append(float(metrics["loss"]))
+    return state, losses
+
+
+def test_fit_is_the_plain_loop() -> None:
+    want, losses = by_hand(3)
+    state, history = training.fit(TS, start(), rows(), epochs=3, progress=False)
+    assert leaves(state) == leaves(want)
+    assert history.steps["loss"].tolist() == losses and len(losses) == 15
+    assert history.steps["step"].tolist() == list(range(1, 16))
+    np.testing.assert_allclose(history["loss"], np.reshape(losses, (3, 5)).mean(1), rtol=1e-12)
+    assert history.epochs["epoch"].tolist() == [0, 1, 2] and history.epochs["step"].tolist() == [5, 10, 15]
+
+
+def test_prefetched_batches_are_the_same() -> None:
+    state, _ = training.fit(TS, start(), rows(), epochs=3, progress=False, prefetch=3)
+    assert leaves(state) == leaves(by_hand(3)[0])
+
+
+def test_the_callers_batches_stay_where_they_are() -> None:
+    batches = rows()
+    next(batches)
+    before = str(batches.state())
+    _, history = training.fit(TS, start(), batches, epochs=1, progress=False)
+    assert len(history.steps) == 4 and str(batches.state()) == before
+
+
+@pytest.mark.parametrize(("steps", "epochs", "want", "ended"), [(7, None, 7, 1), (10, 5, 10, 2), (100, 2, 10, 2)])
+def test_steps_and_epochs(steps: int, epochs: int | None, want: int, ended: int) -> None:
+    _, history = training.fit(TS, start(), rows(), steps=steps, epochs=epochs, progress=False)
+    assert len(history.steps) == want and len(history.epochs) == ended
+
+
+def test_lists_functions_and_generators() -> None:
+    items = list(rows())
+    state, history = training.fit(TS, start(), items, epochs=2, progress=False)
+    seen = []
+
+    def of_epoch(epoch: int) -> Iterator[Any]:
+        seen.append(epoch)
+        return iter(items)
+
+    same, _ = training.fit(TS, start(), of_epoch, epochs=2, progress=False)
+    assert leaves(same) == leaves(state) and seen == [0, 1] and len(history.steps) == 10
+    with pytest.raises(ValueError, match=r"an epoch must have a batch, got none in epoch 1[\s\S]*a function"):
+        training.fit(TS, start(), iter(items), epochs=2, progress=False)
+    with pytest.raises(ValueError, match="none in epoch 0"):
+        training.fit(TS, start(), [], epochs=2, progress=False)
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ValueError, match="epochs or steps is required"):
+        training.fit(TS, start(), rows())
+    with pytest.raises(ValueError, match="checkpoint_every needs a checkpoint"):
+        training.fit(TS, start(), rows(), epochs=1, checkpoint_every=3)
+    for bad in ({"patience": 0}, {"mode": "up"}, {"min_delta": -1.0}, {"min_delta": float("nan")}):
+        with pytest.raises(ValueError, match="EarlyStopping"):
+            training.EarlyStopping("loss", **bad)  # type: ignore[arg-type]
+    for bad in ({"factor": 1.0}, {"min_lr": -1.0}, {"patience": 0}):
+        with pytest.raises(ValueError, match="ReduceOnPlateau"):
+            training.ReduceOnPlateau("loss", **bad)  # type: ignore[arg-type]
+
+
+def test_evaluation_is_recorded_and_history_prints() -> None:
+    _, history = training.fit(
+        TS, start(), rows(), epochs=2, progress=False, evaluate=lambda s: {"loss": loss(s.params, {"x": X, "y": Y})}
+    )
+    assert history["val_loss"][1] < history["val_loss"][0]
+    lines = str(history).splitlines()
+    assert lines[0].split()[:3] == ["epoch", "step", "loss"] and len(lines) == 3
+    with pytest.raises(KeyError, match="names are epoch, step, loss"):
+        history.epochs["nothing"]
+
+
+def fake(values: list[float]) -> Any:
+    """A step whose loss in epoch i is values[i]; its state counts."""
+    return lambda state, batch: (state + 1, {"loss": values[int(state) // 2]})
+
+
+def test_early_stopping() -> None:
+    values = [3.0, 2.0, 2.5, float("nan"), 1.95, 2.0, 2.0, 2.0, 1.0]
+    for delta, want in ((0.0, 8), (0.1, 5)):  # 1.95 is an improvement on 2.0, but not by 0.1
+        stop = training.EarlyStopping("loss", patience=3, min_delta=delta)
+        _, history = training.fit(fake(values), 0, [1, 2], epochs=9, callbacks=[stop], progress=False)
+        assert len(history.epochs) == want
+    stop = training.EarlyStopping("loss", patience=1, mode="max")
+    _, history = training.fit(fake([1.0, 2.0, 1.5, 3.0]), 0, [1, 2], epochs=4, callbacks=[stop], progress=False)
+    assert len(history.epochs) == 3 and stop.best_value == 2.0 and stop.best_epoch == 1
+
+
+def test_reduce_on_plateau_lowers_the_rate_without_a_retrace() -> None:
+    ts = fg.make_train_step(lambda w, b: (w * 0 + 1.0).sum(), optim.inject_hyperparams(optim.sgd)(learning_rate=1.0))
+    rates = []
+
+    def note(run: training.Run) -> None:
+        rates.append(float(run.state.opt_state.hyperparams["learning_rate"]))
+
+    reduce = training.ReduceOnPlateau("loss", factor=0.5, patience=2, min_lr=0.2)
+    training.fit(ts, ts.init(fnp.ones(2)), [0.0], epochs=9, callbacks=[reduce, note], progress=False)
+    assert rates == pytest.approx([1.0, 1.0, 0.5, 0.5, 0.25, 0.25, 0.2, 0.2, 0.2])
+    assert ts.step.captured.stats.traces == 1  # type: ignore[attr-defined]
+    plain = fg.make_train_step(lambda w, b: (w * 0 + 1.0).sum(), optim.sgd(1.0))
+    with pytest.raises(ValueError, match="inject_hyperparams"):
+        training.fit(plain, plain.init(fnp.ones(2)), [0.0], epochs=9, callbacks=[reduce], progress=False)
+
+
+def test_save_best(tmp_path: Path) -> None:
+    best = training.SaveBest(tmp_path / "best", "loss")
+    training.fit(fake([3.0, 1.0, 2.0]), 0, [1, 2], epochs=3, callbacks=[best], progress=False)
+    assert int(io.load(tmp_path / "best", like=0)) == 4
+    assert io.metadata(tmp_path / "best") == {"epoch": "1", "loss": "1.0"}
+
+
+def test_a_callback_may_stop_in_mid_epoch() -> None:
+    class Stop(training.Callback):
+        def on_step(self, run: training.Run) -> None:
+            if run.step == 7:
+                run.stop = "enough"
+
+    _, history = training.fit(TS, start(), rows(), epochs=9, callbacks=[Stop()], progress=False)
+    assert len(history.steps) == 7 and len(history.epochs) == 1
+
+
+def test_plot(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    _, history = training.fit(TS, start(), rows(), epochs=2, progress=False, evaluate=lambda s: {"loss": 1.0})
+    figure = history.plot(tmp_path / "loss.png")
+    labels = [line.get_label() for line in figure.axes[0].lines]
+    assert labels == ["loss of each step", "loss", "val_loss"]
+    assert (tmp_path / "loss.png").read_bytes()[:4] == b"\x89PNG"
+    shown: list[Any] = []
+    training.fit(TS, start(), rows(), epochs=3, progress=False, callbacks=[training.LivePlot(2, shown.append)])
+    assert len(shown) == 1
+
+
+def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    training.fit(TS, start(), rows(), epochs=2)
+    text = capsys.readouterr().err
+    assert "10/10" in text and "loss=" in text
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------
+class Fall(Exception):
+    """The power fails."""
+
+
+class FallAt(training.Callback):
+    """Raises at a step, once."""
+
+    def __init__(self, step: int):
+        self.at = step
+
+    def on_step(self, run: training.Run) -> None:
+        if run.step == self.at:
+            raise Fall
+
+
+@pytest.mark.parametrize("every", [None, 1, 2, 3, 5])
+@pytest.mark.parametrize("at", [1, 4, 5, 6, 10, 13])
+def test_resumed_at_any_step(every: int | None, at: int, tmp_path: Path) -> None:
+    want, whole = training.fit(TS, start(), rows(), epochs=3, progress=False)
+    how: Any = dict(epochs=3, progress=False, checkpoint=tmp_path / "c", checkpoint_every=every)
+    with pytest.raises(Fall):
+        training.fit(TS, start(), rows(), callbacks=[FallAt(at)], **how)
+    state, history = training.fit(TS, start(), rows(), callbacks=[FallAt(-1)], **how)
+    assert leaves(state) == leaves(want)
+    for name in ("steps", "epochs"):
+        got, expected = getattr(history, name), getattr(whole, name)
+        assert got.names == expected.names
+        assert all(np.array_equal(got[n], expected[n], equal_nan=True) for n in got.names)
+    again, _ = training.fit(TS, start(), rows(), callbacks=[FallAt(at)], **how)  # complete: nothing is run
+    assert leaves(again) == leaves(want)
+
+
+def test_the_checkpoint_holds_the_datas_key(tmp_path: Path) -> None:
+    how: Any = dict(progress=False, checkpoint=tmp_path / "c")
+    training.fit(TS, start(), rows(), steps=7, **how)
+    other = data.batches({"x": X, "y": Y}, 4, key=random.key(99))
+    state, _ = training.fit(TS, start(), other, epochs=3, **how)
+    assert leaves(state) == leaves(by_hand(3)[0])
+
+
+def test_resume_from_lists_and_callbacks_state(tmp_path: Path) -> None:
+    values = [3.0, 2.0, 2.5, 2.6, 2.7, 1.0]
+    how: Any = dict(progress=False, checkpoint=tmp_path / "c")
+    training.fit(fake(values), 0, [1, 2], epochs=3, callbacks=[training.EarlyStopping("loss", 3)], **how)
+    stop = training.EarlyStopping("loss", 3)
+    state, history = training.fit(fake(values), 0, [1, 2], epochs=6, callbacks=[stop], **how)
+    assert len(history.epochs) == 5 and state == 10 and stop.best_value == 2.0
+    state, history = training.fit(fake(values), 0, [1, 2], epochs=9, callbacks=[stop], **how)
+    assert state == 10  # it had stopped, and stays so
+
+
+def test_resume_false_begins_again(tmp_path: Path) -> None:
+    how: Any = dict(epochs=1, progress=False, checkpoint=tmp_path / "c")
+    training.fit(TS, start(), rows(), **how)
+    _, history = training.fit(TS, start(), rows(), resume=False, **how)
+    assert history.steps["step"].tolist() == [1, 2, 3, 4, 5]
+
+
+def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
+    how: Any = dict(epochs=1, progress=False, checkpoint=tmp_path / "c")
+    training.fit(TS, start(), rows(), **how)
+    wider = TS.init(fnp.zeros(4))
+    with pytest.raises(TreeError, match=r"state.params: shape \(3,\) in the file, \(4,\) in like"):
+        training.fit(TS, wider, rows(), **how)
+    with pytest.raises(ValueError, match="callbacks must be those of the checkpoint"):
+        training.fit(TS, start(), rows(), callbacks=[training.EarlyStopping("loss")], **how)
+    io.save(tmp_path / "c", {"w": np.zeros(1)})
+    with pytest.raises(FileFormatError, match="a checkpoint of fit"):
+        training.fit(TS, start(), rows(), **how)
+    with pytest.raises(TreeError, match="str at name"):
+        training.fit(lambda s, b: (s, {}), {"name": "x"}, rows(), epochs=1, checkpoint=tmp_path / "d", progress=False)
+
+
+def test_ctrl_c_writes_a_checkpoint(tmp_path: Path) -> None:
+    class Press(training.Callback):
+        presses = 0
+
+        def on_step(self, run: training.Run) -> None:
+            if run.step == 7 and not Press.presses:
+                Press.presses += 1
+                signal.raise_signal(signal.SIGINT)
+
+    def calm(state: Any, batch: Any) -> Any:
+        if Press.presses == 0 and calls.append(1) is None and len(calls) == 4:
+            raise KeyboardInterrupt
+        return TS.step(state, batch)
+
+    calls: list[int] = []
+    how: Any = dict(epochs=3, progress=False, checkpoint=tmp_path / "c")
+    with pytest.raises(KeyboardInterrupt):  # between two steps: the checkpoint holds all three that were made
+        training.fit(calm, start(), rows(), callbacks=[Press()], **how)
+    assert '"step": 3' in io.metadata(tmp_path / "c")["run"]
+    with pytest.raises(KeyboardInterrupt):  # in the middle of a step's callbacks: the last checkpoint stands
+        training.fit(calm, start(), rows(), callbacks=[Press()], **how)
+    assert '"step": 5' in io.metadata(tmp_path / "c")["run"]
+    state, _ = training.fit(calm, start(), rows(), callbacks=[Press()], **how)
+    assert leaves(state) == leaves(by_hand(3)[0])
+
+
+PROGRAM = textwrap.dedent(
+    """
+    import sys, time
+    import numpy as np
+    import funcgrad as fg
+    import funcgrad.numpy as fnp
+    from funcgrad import data, losses, nn, optim, random, training
+    from funcgrad.nn.module import fill
+
+    @nn.module
+    class Transformer:
+        embed: object
+        attention: object
+        norm: object
+        dropout: object
+        head: object
+
+        def __init__(self, key):
+            k = random.split(key, 3)
+            fill(self, embed=nn.Embedding(11, 8, key=k[0]), attention=nn.MultiHeadAttention(8, 2, key=k[1]),
+                norm=nn.LayerNorm(8), dropout=nn.Dropout(0.2), head=nn.Linear(8, 11, key=k[2]))
+
+        def __call__(self, ids, key):
+            x = nn.rope(self.embed(ids)[:, :, None, :])[:, :, 0]
+            x = x + self.dropout(self.attention(self.norm(x), is_causal=True), key=key)
+            return self.head(x)
+
+    def loss(model, ids, key):
+        logits = model(ids[:, :-1], key)
+        return losses.softmax_cross_entropy_with_integer_labels(logits, ids[:, 1:]).mean()
+
+    class Slow(training.Callback):
+        def on_step(self, run):
+            print("step", run.step, flush=True)
+            time.sleep(float(sys.argv[2]))
+
+    rng = np.random.default_rng(0)
+    ids = (np.arange(9)[None] * rng.integers(1, 4, (40, 1)) + rng.integers(0, 11, (40, 1))).astype("int32") % 11
+    ts = fg.make_train_step(loss, optim.adamw(optim.cosine_decay_schedule(0.01, 60)), max_grad_norm=1.0)
+    state = ts.init(Transformer(random.key(0)), key=random.key(1))
+    state, history = training.fit(ts, state, data.batches(ids, 8, key=random.key(2)), epochs=12, progress=False,
+        checkpoint=sys.argv[1], checkpoint_every=2, callbacks=[Slow()])
+    print("loss", *history["loss"][[0, -1]])
+    """
+)
+
+
+def child(folder: Path, name: str, pause: float) -> subprocess.Popen[str]:
+    program = folder / "program.py"
+    program.write_text(PROGRAM)
+    environment = {**os.environ, "PYTHONPATH": str(Path(fg.__file__).parent.parent)}
+    arguments = [sys.executable, str(program), str(folder / name), str(pause)]
+    return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.ggml
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_a_transformer_killed_twenty_times(tmp_path: Path) -> None:
+    unbroken = child(tmp_path, "whole", 0.0)
+    said, _ = unbroken.communicate(timeout=300)
+    assert unbroken.returncode == 0
+    first, last = map(float, said.splitlines()[-1].split()[1:])
+    assert last < first - 0.3
+    rng = python_random.Random(0)
+    kills = 0
+    while kills < 20:
+        run = child(tmp_path, "killed", 0.02)
+        assert run.stdout is not None
+        if rng.random() < 0.8:  # in mid training, else at any moment, the start included
+            run.stdout.readline()
+        time.sleep(rng.random() * 0.15)
+        if run.poll() is not None:
+            break
+        run.kill()
+        run.communicate()
+        kills += 1
+    final = child(tmp_path, "killed", 0.0)
+    said, _ = final.communicate(timeout=300)
+    assert final.returncode == 0 and kills == 20
+    whole, killed = (
+        {n: np.asarray(a).tobytes() for n, a in io.load(tmp_path / f).items() if n.startswith("state.")}
+        for f in ("whole", "killed")
+    )
+    assert whole == killed and "state.params.attention.query.kernel" in whole
+    assert first > 0 and [p.name for p in tmp_path.iterdir() if p.name.startswith("killed")] == ["killed"]
