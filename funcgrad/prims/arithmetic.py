@@ -260,7 +260,10 @@ class IntegerPow(Pointwise):
 
     def lower(self, g: Any, *xs: Any) -> Any:
         if self.n == 0:
-            return g.op("add", g.op("mul", g.op("mov", xs[0]), g.const(0, xs[0].dtype)), g.const(1, xs[0].dtype))
+            one = g.const(
+                1, xs[0].dtype
+            )  # chosen by a comparison of x, so that the result has its shape, and NaN^0 is 1
+            return g.op("select", g.op("eq", xs[0], xs[0]), one, one)
         square, power, n = xs[0], None, self._size()
         while n:
             if n & 1:

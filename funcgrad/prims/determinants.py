@@ -74,7 +74,7 @@ class Cofactors(MatrixPrimitive):
         a = wide(xs[0])
         if not a.size:
             return a
-        u, s, vt = np.linalg.svd(a)
+        u, s, vt = each_matrix(np.linalg.svd, a)
         others = np.repeat(s[..., None, :], s.shape[-1], axis=-2)
         index = np.arange(s.shape[-1])
         others[..., index, index] = 1

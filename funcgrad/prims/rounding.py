@@ -50,12 +50,11 @@ class Round(Step):
 
 @dataclass(frozen=True)
 class Sign(Step):
-    """-1, 0 or 1; NaN stays NaN and a zero keeps its sign."""
+    """-1, 0 or 1; NaN stays NaN, and either zero gives +0 as in numpy."""
 
     name = "sign"
     accepts = dtypes.FLOATS | dtypes.INTS
     examples = [*points(smooth=False), example("i32[3]", smooth=False), example(Arg("u32[3]", 0, 2), smooth=False)]
 
     def eval(self, *xs: Any) -> Any:
-        x = xs[0]
-        return np.where(x == 0, x, np.sign(x)).astype(x.dtype)
+        return np.sign(xs[0])

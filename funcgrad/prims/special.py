@@ -9,6 +9,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from funcgrad.primitive import Arg, example
 from funcgrad.prims.exponential import Exp
 from funcgrad.prims.operations import mul, neg, square
@@ -92,23 +94,39 @@ class Lgamma(Unary):
 
 
 def _polygamma(n: int, x: float) -> float:
-    """psi^(n)(x) for n >= 0: upward recurrence to x >= 20, then the asymptotic series (NIST DLMF 5.11.2, 5.15.8-9)."""
-    if math.isnan(x) or (x <= 0 and x == math.floor(x)):
-        return math.nan
-    if math.isinf(x):
+    """psi^(n)(x) for n >= 0: by reflection to positive x, recurrence to x >= 20, and the asymptotic series.
+
+    NIST DLMF 5.5.4 (differentiated n times), 5.5.2, 5.11.2, 5.15.8-9.
+    """
+    x, sign = np.float64(x), -1.0 if n % 2 == 0 else 1.0
+    if np.isinf(x):
         return (math.inf if n == 0 else 0.0) if x > 0 else math.nan
-    total, factorial = 0.0, math.factorial(n)
+    if x < 0:
+        part = x - np.round(x)
+        if part == 0:
+            return math.nan
+        cotangent = np.cos(np.pi * part) / np.sin(np.pi * part)
+        return float(-sign * _polygamma(n, 1 - x) - np.pi ** (n + 1) * np.polyval(_cotangent_derivative(n), cotangent))
+    total, factorial = np.float64(0), math.factorial(n)
     while x < 20:
-        total -= (-1) ** n * factorial / x ** (n + 1)
+        total += factorial / x ** (n + 1)
         x += 1
+    powers = range(1, len(_BERNOULLI) + 1)
     if n == 0:
-        series = math.log(x) - 0.5 / x - sum(b / (2 * k * x ** (2 * k)) for k, b in enumerate(_BERNOULLI, 1))
-        return total + series
-    sign = -1.0 if n % 2 == 0 else 1.0
+        series = np.log(x) - 0.5 / x - sum(b / (2 * k * x ** (2 * k)) for k, b in zip(powers, _BERNOULLI, strict=True))
+        return float(series - total)
     series = math.factorial(n - 1) / x**n + factorial / (2 * x ** (n + 1))
-    for k, b in enumerate(_BERNOULLI, 1):
+    for k, b in zip(powers, _BERNOULLI, strict=True):
         series += b * math.factorial(2 * k + n - 1) / (math.factorial(2 * k) * x ** (2 * k + n))
-    return total + sign * series
+    return float(sign * (total + series))
+
+
+def _cotangent_derivative(n: int) -> list[float]:
+    """The polynomial p, highest power first, with d^n/dx^n cot x = p(cot x): each derivative is -(1 + c^2) p'(c)."""
+    p = np.poly1d([1.0, 0.0])
+    for _ in range(n):
+        p = np.poly1d([-1.0, 0.0, -1.0]) * p.deriv()
+    return [float(c) for c in p.coeffs]
 
 
 _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
@@ -120,7 +138,7 @@ class Digamma(Unary):
 
     name = "digamma"
     fn = vectorize(lambda x: _polygamma(0, x))
-    examples = points(0.4, 4.0)
+    examples = [*points(0.4, 4.0), example(Arg("f32[4]", values=[-0.4, -1.7, -2.3, 0.2]))]
 
     def derivative(self, out: Any, x: Any) -> Any:
         return bind(Polygamma(1), x)
@@ -132,7 +150,12 @@ class Polygamma(Unary):
 
     n: int
     name = "polygamma"
-    examples = [example(Arg("f32[2,3]", 0.4, 4.0), n=1), example(Arg("f32[3]", 0.5, 4.0), n=2)]
+    examples = [
+        example(Arg("f32[2,3]", 0.4, 4.0), n=1),
+        example(Arg("f32[3]", 0.5, 4.0), n=2),
+        example(Arg("f32[4]", values=[-0.4, -1.7, -2.3, 0.2]), n=1),
+        example(Arg("f32[4]", values=[-0.4, -1.7, -2.3, 0.2]), n=2),
+    ]
 
     def eval(self, *xs: Any) -> Any:
         return vectorize(lambda x: _polygamma(self.n, x))(xs[0])
@@ -145,7 +168,28 @@ class Polygamma(Unary):
 
 
 def polygamma_program(g: Any, n: int, x: Any) -> Any:
-    """Polygamma for x > 0 as instructions: eight steps of the recurrence, then the asymptotic series."""
+    """Polygamma as instructions: negative x by reflection, as in the reference."""
+
+    def const(value: float) -> Any:
+        return g.const(value, x.dtype)
+
+    negative = g.op("lt", x, const(0.0))
+    value = _positive_program(g, n, g.op("select", negative, g.op("sub", const(1.0), x), x))
+    part = g.op("mul", g.op("sub", x, g.op("round", x)), const(math.pi))
+    sine = g.op("sin", part)
+    cotangent = g.op("div", g.op("cos", part), sine)
+    first, *rest = _cotangent_derivative(n)
+    p = const(first)
+    for c in rest:
+        p = g.op("add", g.op("mul", p, cotangent), const(c))
+    value_here = value if n % 2 == 0 else g.op("neg", value)
+    reflected = g.op("sub", value_here, g.op("mul", p, const(math.pi ** (n + 1))))
+    reflected = g.op("select", g.op("eq", sine, const(0.0)), const(math.nan), reflected)
+    return g.op("select", negative, reflected, value)
+
+
+def _positive_program(g: Any, n: int, x: Any) -> Any:
+    """Polygamma for x >= 0: eight steps of the recurrence, then the asymptotic series."""
     total: Any = None
     factorial = float(math.factorial(n))
     sign = -1.0 if n % 2 == 0 else 1.0
@@ -159,9 +203,8 @@ def polygamma_program(g: Any, n: int, x: Any) -> Any:
     for k in range(len(_BERNOULLI), 0, -1):
         c = _BERNOULLI[k - 1] * math.factorial(2 * k + n - 1) / math.factorial(2 * k)
         tail = g.op("mul", g.op("add", tail, g.const(c, x.dtype)), square_inverse)
-    head = g.op(
-        "add", g.const(float(math.factorial(n - 1)), x.dtype), g.op("mul", inverse, g.const(factorial / 2, x.dtype))
-    )
+    half = g.op("mul", inverse, g.const(factorial / 2, x.dtype))
+    head = g.op("add", g.const(float(math.factorial(n - 1)), x.dtype), half)
     series = g.op("mul", g.op("add", head, tail), _power(g, inverse, n))
     return g.op("mul", g.op("add", total, series), g.const(sign, x.dtype))
 
