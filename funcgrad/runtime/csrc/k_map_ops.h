@@ -5,6 +5,9 @@
 #include "map_ops.h"
 #include "math_f32.h"
 #include "math_f32_rare.h"
+#if defined(__AVX512F__)
+#include "math_avx512.h"
+#endif
 
 typedef float f32_any __attribute__((may_alias));
 typedef int32_t i32_any __attribute__((may_alias));
@@ -41,6 +44,18 @@ typedef void (*map_function)(void *dst, const void *const *src, int64_t n);
 #define UU1(name, expression) OP_LOOP(name, u32_any, u32_any, READ1(u32_any), expression)
 #define UU2(name, expression) OP_LOOP(name, u32_any, u32_any, READ2(u32_any), expression)
 
+/* Functions that have a version of their own for AVX-512. */
+#if defined(__AVX512F__)
+#define FUNCTION(name)                                                                                                \
+    static void op_##name##_f(void *dst, const void *const *src, int64_t n) {                                         \
+        float *d = dst;                                                                                               \
+        const float *x = src[0];                                                                                      \
+        for (int64_t i = 0; i + 16 <= n; i += 16) _mm512_storeu_ps(d + i, fgv_##name(_mm512_loadu_ps(x + i)));        \
+    }
+#else
+#define FUNCTION(name) FF1(name##_f, fgm_##name(A))
+#endif
+
 /* ---- float32 ---- */
 FF2(add_f, A + B)
 FF2(sub_f, A - B)
@@ -53,12 +68,12 @@ FF2(max_f, fgm_max(A, B))
 FF2(min_f, fgm_min(A, B))
 FF2(pow_f, fgm_pow(A, B))
 FF2(atan2_f, fgm_atan2(A, B))
-FF1(exp_f, fgm_exp(A))
+FUNCTION(exp)
 FF1(exp2_f, fgm_exp2(A))
 FF1(expm1_f, fgm_expm1(A))
-FF1(log_f, fgm_log(A))
+FUNCTION(log)
 FF1(log2_f, fgm_log2(A))
-FF1(log1p_f, fgm_log1p(A))
+FUNCTION(log1p)
 FF1(sqrt_f, __builtin_sqrtf(A))
 FF1(rsqrt_f, 1.0f / __builtin_sqrtf(A))
 FF1(cbrt_f, fgm_cbrt(A))
@@ -71,7 +86,7 @@ FF1(tanh_f, fgm_tanh(A))
 FF1(asinh_f, fgm_asinh(A))
 FF1(acosh_f, fgm_acosh(A))
 FF1(atanh_f, fgm_atanh(A))
-FF1(logistic_f, fgm_logistic(A))
+FUNCTION(logistic)
 FF1(erf_f, fgm_erf(A))
 FF1(erfc_f, fgm_erfc(A))
 FF1(erf_inv_f, fgm_erf_inv(A))
