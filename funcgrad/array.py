@@ -6,7 +6,7 @@ host.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -54,9 +54,8 @@ class Array(Value):
 
     __slots__ = ("_read", "_storage", "aval", "device")
     device: Any
-
-    def __init__(self, storage: Any, aval: Aval, device: Any, read: Read | None = None):
-        self._storage, self.aval, self.device, self._read = storage, aval, device, read
+    _storage: Any
+    _read: Read | None
 
     @property
     def storage(self) -> Any:
@@ -114,6 +113,20 @@ class Array(Value):
         return self
 
 
+def new_arrays(storages: Iterable[Any], avals: Iterable[Aval], device: Any, read: Read | None = None) -> list[Any]:
+    """Arrays of device memory; ``read`` counts when one of them is read."""
+    # Array has no __init__, and the slots are set here: a step of hundreds of leaves makes as many at every call.
+    out = []
+    for storage, aval in zip(storages, avals):  # noqa: B905 (faster)
+        x = Array()
+        x._storage = storage
+        x.aval = aval
+        x.device = device
+        x._read = read
+        out.append(x)
+    return out
+
+
 class Read:
     """What the results of one call share: the first that is read counts as the call's download."""
 
@@ -152,7 +165,7 @@ def _rebuild(host: np.ndarray[Any, Any], aval: Aval) -> Array:
 
 
 def _put(host: np.ndarray[Any, Any], device: Any) -> Array:
-    return Array(device.put(host), Aval(host.shape, host.dtype), device)
+    return new_arrays([device.put(host)], [Aval(host.shape, host.dtype)], device)[0]
 
 
 def is_data(x: Any) -> bool:
@@ -397,8 +410,7 @@ def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Any]:
     avals = prim.infer_all(*[x.aval for x in xs])
     operands = [x if isinstance(x, Literal) else x.storage for x in xs]
     stored = device.run_primitive(prim, operands, [x.aval for x in xs], avals)
-    read = Read()
-    return [Array(s, a, device, read) for s, a in zip(stored, avals, strict=True)]
+    return new_arrays(stored, avals, device, Read())
 
 
 set_evaluator(evaluate)

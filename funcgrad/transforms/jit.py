@@ -13,14 +13,13 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import repeat
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, to_host
+from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, new_arrays, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph, Literal
@@ -111,7 +110,7 @@ class Entry:
     def nbytes(self) -> int:
         """Memory that the entry keeps: arrays closed over, constants, and an estimate of what describes the graph."""
         plan = getattr(self.executable, "plan", None)
-        arrays = {id(c): c.aval.nbytes for c in self.captured}
+        arrays: dict[int, int] = {id(c): c.aval.nbytes for c in self.captured}
         for eqn in self.graph.eqns:
             arrays.update({id(a): a.aval.nbytes for a in eqn.inputs if isinstance(a, Literal)})
         return sum(arrays.values()) + 1024 * (len(self.graph.eqns) + (0 if plan is None else len(plan.nodes)))
@@ -171,7 +170,7 @@ class Jit:
                 storage = None if type(x) is Array else _upload(x, aval, dev)
                 if storage is None:
                     return self._storages_of_any(entry, leaves)
-                given[i] = Array(storage, aval, dev)
+                given[i] = new_arrays([storage], [aval], dev)[0]
         try:
             if [x.aval for x in given] == entry.avals and [x.device for x in given] == entry.devices:
                 self._count_upload(sum([entry.avals[i].nbytes for i in entry.host]))
@@ -229,8 +228,7 @@ class Jit:
         stats.calls += 1
         stats.launches += 1
         LEDGER.launches += 1
-        arrays = list(map(Array, outs, entry.out_avals, repeat(entry.device), repeat(Read(stats))))
-        results = entry.build(arrays)
+        results = entry.build(new_arrays(outs, entry.out_avals, entry.device, Read(stats)))
         stats.device_time += device_time
         stats.host_time += perf_counter() - started - device_time
         return results
