@@ -7,7 +7,8 @@
 
 ggml is built once for each pin, compiler and set of options, and kept outside the checkout: under FUNCGRAD_CACHE_DIR,
 or else the user's cache directory. FUNCGRAD_NATIVE=0 or 1 says whether ggml is compiled for this CPU only; the default
-is 1, but 0 for a wheel. FUNCGRAD_JOBS limits the parallel compilers; FUNCGRAD_VERBOSE shows what they print.
+is 1, but 0 for a wheel. FUNCGRAD_VULKAN=1 adds ggml's Vulkan backend (build_vulkan.py). FUNCGRAD_JOBS limits the
+parallel compilers; FUNCGRAD_VERBOSE shows what they print.
 """
 
 from __future__ import annotations
@@ -139,7 +140,7 @@ def run(command: list[str], what: str) -> None:
         raise BuildError(f"{what} failed; the output above says why.")
 
 
-def cmake(build: Path, options: dict[str, str], what: str, target: str = "all") -> None:
+def cmake(build: Path, options: dict[str, str], what: str, target: str = "all", source: Path = SOURCE) -> None:
     """Configure and build a directory with our CMakeLists."""
     program = tool("cmake", "cmake 3.18 or newer (pip install cmake ninja)")
     ninja = find_tool("ninja")
@@ -149,7 +150,7 @@ def cmake(build: Path, options: dict[str, str], what: str, target: str = "all") 
     defines = [f"-D{key}={value}" for key, value in options.items()]
     cc, cxx = compilers()
     defines += [f"-DCMAKE_C_COMPILER={cc}", f"-DCMAKE_CXX_COMPILER={cxx}"]
-    configure = [program, "-S", str(SOURCE), "-B", str(build), *generator, *defines]
+    configure = [program, "-S", str(source), "-B", str(build), *generator, *defines]
     record = build / "configure.txt"
     if not record.exists() or record.read_text() != "\n".join(configure):  # CMake does not like to be moved
         shutil.rmtree(build, ignore_errors=True)
@@ -251,9 +252,9 @@ def write_extension_source(path: Path) -> None:
     except ImportError:
         raise BuildError("cffi was not found: install it (pip install cffi).") from None
     ffi = cffi.FFI()
-    for name in ("fg.h", "graph.h", "program.h", "cdef.h"):
+    for name in ("fg.h", "graph.h", "program.h", "backend.h", "cdef.h"):
         ffi.cdef(declarations((CSRC / name).read_text()))
-    includes = ("fg.h", "graph.h", "program.h", "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
+    includes = ("fg.h", "graph.h", "program.h", "backend.h", "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
     ffi.set_source("funcgrad.runtime._ggml", "\n".join(f'#include "{name}"' for name in includes))
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.redirect_stdout(None):
@@ -318,6 +319,24 @@ def build_in_place(native: bool) -> None:
     stamp.write_text(key)
 
 
+def with_vulkan() -> bool:
+    """Whether ggml's Vulkan backend is built too."""
+    return os.environ.get("FUNCGRAD_VULKAN", "0") not in ("0", "")
+
+
+def build_vulkan() -> None:
+    """Run build_vulkan.py: it puts libggml-vulkan.so into funcgrad/runtime/ or says what is missing."""
+    if subprocess.run([sys.executable, str(ROOT / "build_vulkan.py")]).returncode:
+        raise BuildError("the Vulkan backend was not built; the line above says why. Leave FUNCGRAD_VULKAN out without it.")
+
+
+def build_all() -> None:
+    """Everything that the environment asks for, in place."""
+    build_in_place(is_native(True))
+    if with_vulkan():
+        build_vulkan()
+
+
 # ---- entry points ----
 
 
@@ -346,11 +365,15 @@ class FuncgradBuildHook(BuildHookInterface):
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
         if version == "editable":
-            build_in_place(is_native(True))
+            build_all()
             return
         built = build_extension(is_native(False))
         for name in PRODUCTS:
             build_data["force_include"][str(built / name)] = f"funcgrad/runtime/{name}"
+        if with_vulkan():
+            build_vulkan()
+            name = f"libggml-vulkan{LIBRARY_SUFFIX}"
+            build_data["force_include"][str(RUNTIME / name)] = f"funcgrad/runtime/{name}"
 
 
 def test_ggml(operations: list[str]) -> None:
@@ -370,7 +393,7 @@ def main(arguments: list[str]) -> int:
     """Run one of the commands that the module's docstring lists."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     commands: dict[str, Callable[[], object]] = {
-        "": lambda: build_in_place(is_native(True)),
+        "": build_all,
         "check": check,
         "fetch": archive,
         "test-ggml": lambda: test_ggml(rest),

@@ -21,6 +21,9 @@
 #include "ggml-backend.h"
 #include "ggml-cpu.h"
 #include "ggml.h"
+#include "internal_guard.h"
+
+thread_local int fg_guard_depth = 0;
 
 namespace {
 
@@ -42,32 +45,9 @@ struct Node {
     throw std::invalid_argument(text);
 }
 
-// How many guarded calls are on this thread's stack: an abort outside of them has nobody to catch it.
-thread_local int guard_depth = 0;
-
 void on_ggml_abort(const char *message) {
-    if (guard_depth > 0) throw std::runtime_error(std::string("ggml: ") + message);
+    if (fg_guard_depth > 0) throw std::runtime_error(std::string("ggml: ") + message);
     fprintf(stderr, "%s\n", message); // returning makes ggml abort
-}
-
-// Runs f, turns what it throws into a message and `failed`.
-template <typename T, typename F>
-T guarded(T failed, char *err, int err_size, F f) noexcept {
-    const char *text = nullptr;
-    T result = failed;
-    ++guard_depth;
-    try {
-        result = f();
-    } catch (const std::bad_alloc &) {
-        if (err && err_size > 0) snprintf(err, size_t(err_size), "out of memory");
-    } catch (const std::exception &e) {
-        if (err && err_size > 0) snprintf(err, size_t(err_size), "%s", e.what());
-    } catch (...) {
-        text = "unknown C++ exception";
-    }
-    --guard_depth;
-    if (text && err && err_size > 0) snprintf(err, size_t(err_size), "%s", text);
-    return result;
 }
 
 ggml_type type_of(int dtype) {
