@@ -163,7 +163,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
             prim, out = eqn.prim, eqn.outputs[0]
             args = [env[a] if type(a) is Var else self.literal(a) for a in eqn.inputs]
             regs = [g.load(a) if type(a) is View else a for a in args]
-            g.wide = out.aval.shape == shape
+            g.wide = out.aval.shape in (shape, ())  # a scalar is computed for each element, as it is read
             if isinstance(prim, Pointwise):
                 constant = all(type(r) is Const for r in regs)
                 env[out] = self.full(_fold(prim, regs), out.aval) if constant else g.round(prim.lower(g, *regs))
