@@ -173,7 +173,7 @@ class custom_jvp(_Custom):
     >>> @custom_jvp
     ... def f(x):
     ...     return x * x
-    >>> f.defjvp(lambda primals, tangents: (f(*primals), 10.0 * tangents[0]))
+    >>> _ = f.defjvp(lambda primals, tangents: (f(*primals), 10.0 * tangents[0]))
     >>> grad(f)(3.0)
     Array(10., dtype=float32)
     """
