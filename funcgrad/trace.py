@@ -283,6 +283,11 @@ def named_axis(name: Any, size: int) -> Iterator[None]:
         del _local.axes[depth:]
 
 
+def named_axes() -> tuple[tuple[Any, int], ...]:
+    """The named axes of the enclosing ``vmap``s, outermost first, with their sizes."""
+    return tuple(_local.axes)
+
+
 def axis_size(name: Any) -> int:
     """Return the size of a named axis; NameError when no enclosing ``vmap`` names it."""
     for known, size in reversed(_local.axes):

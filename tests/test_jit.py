@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import threading
 import warnings
@@ -14,7 +15,7 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
-from funcgrad import tree
+from funcgrad import lax, tree
 from funcgrad.errors import CapturedConstantError, DonationError, RetraceError, ShapeError, TreeError
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -271,6 +272,31 @@ def test_nesting() -> None:
     assert inner.stats.traces == 1 and inner.stats.calls == 0
 
 
+@pytest.mark.filterwarnings("ignore::funcgrad.RetraceWarning")
+def test_a_trace_belongs_to_its_named_axes() -> None:
+    share = fg.jit(lambda x: x / lax.psum(1.0, "i"))
+    for n in (4, 8, 4):
+        close(fg.vmap(share, axis_name="i")(np.ones(n, np.float32)), np.full(n, 1 / n))
+    for outside in (lambda: share(1.0), lambda: fg.vmap(share, axis_name="j")(X)):
+        with pytest.raises(NameError, match="'i'"):
+            outside()
+    assert share.stats.traces == 2
+    # each of the three examples adds its own cotangent 1
+    close(fg.vmap(fg.grad(lambda x: fg.jit(lambda y: lax.psum(y * y, "i"))(x)), axis_name="i")(X), 3 * 2 * X)
+
+
+@pytest.mark.filterwarnings("ignore::funcgrad.RetraceWarning")
+def test_a_trace_belongs_to_its_precision() -> None:
+    product = fg.jit(lambda x: x @ x)
+    x = f32(3, 3)
+    product(x)
+    with fg.default_matmul_precision("float16"):
+        assert "precision=float16" in str(product.trace(x).graph)
+        product(x)
+    assert "precision=None" in str(product.trace(x).graph)
+    assert product.stats.traces == 2
+
+
 def test_methods_and_partials() -> None:
     class Model:
         def __init__(self, scale: float):
@@ -483,6 +509,23 @@ def test_threads_share_a_function(device: str) -> None:
     for t in threads:
         t.join()
     assert wrong == [] and len(traces) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork beside threads
+def test_a_forked_child_goes_on() -> None:
+    f = fg.jit(lambda x: fnp.sin(x) @ x)
+    x = f32(50)
+    want = float(f(x))
+    pid = os.fork()
+    if pid == 0:  # the child: no exception may reach pytest
+        try:
+            good = float(f(x)) == want and float(fg.jit(lambda x: fnp.cos(x).sum())(x)) == float(fnp.cos(x).sum())
+            good = good and np.allclose(np.asarray(fg.grad(lambda x: f(x))(x)), np.cos(x) * x + np.sin(x), atol=1e-5)
+            os._exit(0 if good else 1)
+        finally:
+            os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert float(f(x)) == want
 
 
 def test_disable_jit() -> None:

@@ -152,6 +152,27 @@ def test_has_aux_needs_a_pair() -> None:
             transformed(1.0)
 
 
+def test_auxiliary_results_may_hold_anything() -> None:
+    marker = object()
+
+    def f(x: Any) -> Any:
+        return (x * x).sum(), {"name": "run", "obj": [marker, None], "x": x, "n": 3}
+
+    x = f32(3)
+    for aux in (
+        fg.grad(f, has_aux=True)(x)[1],
+        fg.value_and_grad(f, has_aux=True)(x)[0][1],
+        fg.vjp(f, x, has_aux=True)[2],
+        fg.jvp(f, (x,), (x,), has_aux=True)[2],
+        fg.linearize(f, x, has_aux=True)[2],
+        fg.jacrev(f, has_aux=True)(x)[1],
+    ):
+        assert aux["name"] == "run" and aux["obj"] == [marker, None]
+        equal((aux["x"], aux["n"]), (x, 3))
+    with pytest.raises(TreeError, match="every leaf of the result must be a number or an array, got str"):
+        fg.jit(fg.grad(f, has_aux=True))(x)
+
+
 def test_a_constant_loss_has_gradient_zero() -> None:
     equal(fg.grad(lambda x: 3.0)(f32(2)), np.zeros(2))
     equal(fg.grad(lambda x: fnp.asarray(3.0))(1.0), 0.0)

@@ -18,7 +18,7 @@ _KNOWN |= {"tensorfloat32": "tensorfloat32", "float16": "float16"}
 
 
 def _checked(name: str, precision: Any) -> str | None:
-    key = str(precision).lower() if precision is not None else None
+    key = str(getattr(precision, "name", precision)).lower() if precision is not None else None
     if key not in _KNOWN:
         way_out = 'use "float32", "tensorfloat32" or "float16"'
         raise ValueError(message(name, "the precision must be known", repr(precision), way_out))
@@ -31,6 +31,11 @@ def resolve_precision(name: str, precision: Any) -> str | None:
         found = {_checked(name, p) for p in precision} - {None}
         return found.pop() if found else None
     return _default.get() if precision is None else _checked(name, precision)
+
+
+def default_precision() -> str | None:
+    """The precision in force for products that name none."""
+    return _default.get()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from funcgrad.transforms.flat import (
     FlatFunction,
     Naming,
     abstract_leaves,
+    auxiliary,
     avals_of,
     in_result,
     label,
@@ -108,7 +109,7 @@ def _loss_first(out: Any, has_aux: bool, what: str) -> Any:
         raise ShapeError(message(what, "the function must return a scalar", str(value.aval), way_out))
     if not dtypes.is_float(value.aval.dtype):
         raise DTypeError(message(what, "the function must return a float", str(value.aval)))
-    return (value, aux)
+    return (value, auxiliary(aux))
 
 
 def _value_and_grads(traced: Traced, values: Sequence[Any], wrt: Sequence[bool]) -> tuple[list[Any], list[Any]]:
@@ -191,7 +192,7 @@ def _with_aux(out: Any, has_aux: bool, what: str) -> tuple[Any, Any]:
         return out, None
     if not (isinstance(out, tuple) and len(out) == 2):
         raise TreeError(message(what, "has_aux=True needs a pair (value, aux)", type(out).__name__))
-    return out
+    return out[0], auxiliary(out[1])
 
 
 def _cotangents(ct: Any, out_def: tree.TreeDef, avals: Sequence[Any], what: str) -> list[Any]:

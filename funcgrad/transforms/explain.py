@@ -30,6 +30,7 @@ class Signature(NamedTuple):
     static: tuple[tuple[Any, Any, type], ...]
     device: Any
     donated: frozenset[int]
+    context: tuple[Any, ...]
 
     def __str__(self) -> str:
         args, kwargs = tree.unflatten(self.treedef, list(self.avals))
@@ -49,6 +50,10 @@ def differences(old: Signature, new: Signature) -> list[str]:
         if pair[0] != pair[1]:
             shown = ["absent" if x is None else repr(x[0]) for x in pair]
             lines.append(f"static argument {key!r} changed from {shown[0]} to {shown[1]}")
+    if old.context != new.context:
+        names = ("the named axes", "the precision of matrix products")
+        pairs = zip(names, old.context, new.context, strict=True)
+        lines += [f"{name} changed from {a} to {b}" for name, a, b in pairs if a != b]
     if old.donated != new.donated:
         lines.append("other leaves are donated")
     if old.treedef != new.treedef:

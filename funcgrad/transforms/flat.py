@@ -48,6 +48,23 @@ def argument_path(path: tree.Path) -> str:
     return f"keyword {getattr(which, 'key', which)}{inside}"
 
 
+class Opaque:
+    """A container without leaves: what a function returns beside its result, and that is no number and no array."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any):
+        self.value = value
+
+
+tree.register_pytree_node(Opaque, lambda o: ((), o), lambda o, _: o.value)
+
+
+def auxiliary(aux: Any) -> Any:
+    """Return an auxiliary result whose leaves that are no arrays come back as they are."""
+    return tree.map(lambda x: x if is_data(x) or isinstance(x, Literal) else Opaque(x), aux)
+
+
 def in_result(path: tree.Path) -> str:
     """Name a leaf of a function's result."""
     return f"{tree.keystr(path) or 'the root'} of the result"

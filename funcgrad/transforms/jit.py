@@ -23,10 +23,11 @@ from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, 
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph, Literal
+from funcgrad.numpy.precision import default_precision
 from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
-from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
+from funcgrad.trace import Tracer, Value, bind_all, is_staging, named_axes, trace
 from funcgrad.transforms.arguments import Chosen
 from funcgrad.transforms.explain import (
     Signature,
@@ -76,6 +77,11 @@ def clear_caches() -> None:
         f.clear_cache()
 
 
+def context() -> tuple[Any, ...]:
+    """What a trace depends on beside its arguments: named axes and the precision of products."""
+    return named_axes(), default_precision()
+
+
 class Entry:
     """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
 
@@ -83,6 +89,7 @@ class Entry:
         "avals",
         "build",
         "captured",
+        "context",
         "device",
         "devices",
         "donated",
@@ -100,6 +107,7 @@ class Entry:
         self.avals, self.out_avals = list(signature.avals), graph.out_avals
         self.match, self.build = tree.matcher(signature.treedef), tree.builder(out_tree)
         self.device = dev = signature.device
+        self.context = signature.context
         self.devices = [dev] * len(self.avals)
         self.host: tuple[int, ...] = ()  # the leaves that were host data at the last call
         self.captured = [c if isinstance(c, Tracer) or c.device is dev else asarray(c, device=dev) for c in captured]
@@ -148,7 +156,7 @@ class Jit:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         started = perf_counter()
         last = self._last
-        if last is not None and not is_staging() and last.device is self._device():
+        if last is not None and not is_staging() and last.device is self._device() and last.context == context():
             leaves = last.match((args, kwargs))
             if leaves is not None:
                 storages = self._storages(last, leaves)
@@ -323,7 +331,7 @@ class Jit:
         fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in names & set(kwargs)}
         # 1, 1.0 and True are equal but trace differently, so the types of static values count too.
         marked = tuple([(k, v, type(v)) for k, v in fixed])
-        signature = Signature(treedef, avals, marked, dev, donated)
+        signature = Signature(treedef, avals, marked, dev, donated, context())
         return signature, leaves, lambda xs, kw: fun(*put(xs), **kw, **fixed_kwargs)
 
     def _donated(self, count: int, static: set[int], dynamic: Any, named: Any) -> frozenset[int]:
