@@ -60,6 +60,8 @@ class NonFinite(NamedTuple):
     where: str
 
     def __str__(self) -> str:
+        if self.site is None:
+            return f"{self.operation}, is {self.outputs}"
         lines = [f"{self.operation} made {self.outputs}", f"  at {self.site}{self.where}"]
         lines += [f"  operand {i}: {text}" for i, text in enumerate(self.operands)]
         if self.inputs:
@@ -92,7 +94,7 @@ def find_in_graph(graph: Graph, arrays: Sequence[Any], names: Sequence[str]) -> 
     paths = [*[f"closed-over array {i}" for i in range(captured)], *names]
     for path, x in zip(paths, arrays, strict=True):
         if not finite(x):
-            return NonFinite(f"the argument {path}", None, describe(x), [], [path], "")
+            return NonFinite(f"{path}, as it was given", None, describe(x), [], [path], "")
     return _Finder(inline(graph), arrays, paths).run()
 
 
