@@ -1,7 +1,7 @@
 """The numpy surface through JAX: values, dtypes, first and second derivatives, vmap.
 
-Each must lie within four times the error of JAX's own float32 (or of a rounding of the largest number), measured against
-JAX in float64.
+Each must lie within four times the error of JAX's own float32 (or of a rounding of the largest number), measured
+against JAX in float64.
 """
 
 from __future__ import annotations
