@@ -13,6 +13,7 @@ from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import devices
 from funcgrad.train_step import TrainState, TrainStep, make_train_step
 from funcgrad.transforms import (
+    DonationWarning,
     RetraceWarning,
     ShapeDtypeStruct,
     checkpoint,
@@ -84,6 +85,7 @@ __all__ = [
     "random",
     "remat",
     "save",
+    "DonationWarning",
     "RetraceWarning",
     "ShapeDtypeStruct",
     "TrainState",

@@ -6,6 +6,7 @@ host.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -113,7 +114,7 @@ class Array(Value):
         return self
 
 
-def new_arrays(storages: Iterable[Any], avals: Iterable[Aval], device: Any, read: Read | None = None) -> list[Any]:
+def new_arrays(storages: Iterable[Any], avals: Iterable[Aval], device: Any, read: Read | None = None) -> list[Array]:
     """Arrays of device memory; ``read`` counts when one of them is read."""
     # Array has no __init__, and the slots are set here: a step of hundreds of leaves makes as many at every call.
     out = []
@@ -125,6 +126,22 @@ def new_arrays(storages: Iterable[Any], avals: Iterable[Aval], device: Any, read
         x._read = read
         out.append(x)
     return out
+
+
+# Arrays that were sent to a second device, by identity of both: kept for as long as the array lives, and never changed.
+_copies: dict[tuple[int, int], Any] = {}
+
+
+def copy_on(x: Array, device: Any) -> tuple[Any, bool]:
+    """The memory of a copy of an array on another device, and whether it had to be sent: that happens once."""
+    key = (id(x), id(device))
+    _ = x.storage  # raises for an array that is gone
+    found = _copies.get(key)
+    if found is not None:
+        return found, False
+    made = _copies[key] = device.wrap(to_host(x._host(), None, device.float64))
+    weakref.finalize(x, _copies.pop, key, None).atexit = False
+    return made, True
 
 
 class Read:

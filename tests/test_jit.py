@@ -590,3 +590,89 @@ def test_jit_as_a_decorator_keeps_names() -> None:
     assert power.__name__ == "power" and power.__doc__ == "x to the n."
     close(power(2.0, n=3), 8.0)
     assert repr(power) == "jit(power, 1 signatures)"
+
+
+# -- what stays on the device ------------------------------------------------------------------------------------
+def test_an_array_of_another_device_is_sent_once(device: str) -> None:
+    other = "cpu" if device == "numpy" else "numpy"
+    if other == "cpu" and not [d for d in fg.devices() if d.name == "cpu"]:
+        pytest.skip("needs the extension")
+    x = fg.device_put(X, other)
+    f = fg.jit(lambda x, y: x * y)
+    with fg.debug.expect(uploads=1, launches=1) as seen:
+        close(f(x, fnp.asarray(X)), X * X)
+    assert seen.bytes_uploaded in (X.nbytes, 2 * X.nbytes)  # float64 on the numpy device
+    with fg.debug.expect(uploads=0, launches=1):
+        close(f(x, fnp.asarray(X)), X * X)
+    g = fg.jit(lambda x: x + 1, donate_argnums=0)  # donated: the copy is the call's own
+    for _ in range(2):
+        close(g(fg.device_put(X, other)), X + 1)
+    close(f(x, fnp.asarray(X)), X * X)
+
+
+def test_host_leaves_may_become_resident_and_back(device: str) -> None:
+    f = fg.jit(lambda s, b: (s + b["x"], b["n"]), max_traces=1)
+    s = fnp.asarray(X)
+    one, dtype = np.int32(3), np.asarray(s).dtype
+    for x, uploads in [(X.astype(dtype), 1), (fnp.asarray(X), 1), (X.astype(dtype), 1)]:
+        with fg.debug.expect(uploads=uploads):
+            out, n = f(s, {"x": x, "n": one})
+        close(out, 2 * X)
+        assert int(n) == 3
+    with fg.debug.expect(uploads=0):
+        close(f(s, {"x": s, "n": n})[0], 2 * X)
+    with pytest.raises(RetraceError):
+        f(s, {"x": X[:2], "n": one})
+    with pytest.raises(RetraceError):
+        f(s, {"x": X.astype(np.int32), "n": one})
+    gone = fnp.asarray(X)
+    gone.delete()
+    with pytest.raises(fg.errors.DeviceError, match="its memory was freed"):
+        f(gone, {"x": X.astype(dtype), "n": one})
+
+
+def test_the_cache_is_bounded_by_bytes(monkeypatch: Any) -> None:
+    monkeypatch.setattr(sys.modules["funcgrad.transforms.jit"], "MAX_BYTES", 3 * 4 * 10_000)
+    big = [fnp.asarray(f32(10_000, seed=i)) for i in range(6)]
+    f = fg.jit(lambda x, k: x + big[k], static_argnums=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", fg.RetraceWarning)
+        for k in range(6):
+            close(f(f32(10_000), k), f32(10_000) + np.asarray(big[k]))
+    assert 1 <= f.cache_size() <= 2 and f.stats.traces == 6
+    f(f32(10_000), 5)
+    assert f.stats.traces == 6  # the newest is kept, however large
+    f(f32(10_000), 0)
+    assert f.stats.traces == 7
+
+
+def test_strict_makes_a_lost_donation_an_error(device: str) -> None:
+    if device == "numpy":
+        pytest.skip("the reference plans no memory")
+    f = fg.jit(lambda p: p["x"].sum(), donate_argnums=0, strict=True)
+    x = fnp.asarray(X)
+    for _ in range(2):
+        with pytest.raises(DonationError, match=r"argument 0\['x'\]: no result has its type f32\[3\]"):
+            f({"x": x})
+    close(x, X)  # and nothing was given away
+
+
+def test_memory_by_line_before_anything_runs(device: str) -> None:
+    if device == "numpy":
+        pytest.skip("the reference plans no memory")
+
+    def f(x: Any, w: Any) -> Any:
+        h = fnp.tanh(x @ w)
+        return (h @ w).sum()
+
+    spec = fg.ShapeDtypeStruct
+    compiled = fg.jit(fg.grad(f, argnums=1)).lower(spec((64, 32), "float32"), spec((32, 32), "float32")).compile()
+    m = compiled.memory_analysis()
+    assert m.argument_size_in_bytes == 4 * (64 * 32 + 32 * 32) and m.output_size_in_bytes == 4 * 32 * 32
+    assert m.temp_size_in_bytes >= 4 * 64 * 32  # tanh's result is kept for the backward half
+    text = compiled.memory_text()
+    assert f"{m.peak_size_in_bytes:,} bytes" in text and "test_jit.py" in text
+    assert max(compiled.live_bytes()) <= m.peak_size_in_bytes
+    by_line = compiled.costs()
+    assert sum(c.flops for c in by_line) == compiled.cost_analysis()["flops"]
+    assert any(c.site is not None and c.site.file == __file__ for c in by_line)

@@ -14,12 +14,13 @@ from funcgrad.transforms.autodiff import (
 )
 from funcgrad.transforms.batching import vmap
 from funcgrad.transforms.custom import custom_jvp, custom_vjp
-from funcgrad.transforms.explain import RetraceWarning
+from funcgrad.transforms.explain import DonationWarning, RetraceWarning
 from funcgrad.transforms.inspect import ShapeDtypeStruct, eval_shape, make_graph, make_jaxpr
 from funcgrad.transforms.jit import clear_caches, disable_jit, jit
 from funcgrad.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 
 __all__ = [
+    "DonationWarning",
     "RetraceWarning",
     "ShapeDtypeStruct",
     "checkpoint",

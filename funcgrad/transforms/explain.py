@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import tree
-from funcgrad.errors import CapturedConstantError, RetraceError, Site, caller_site, is_own_file, message
+from funcgrad.errors import CapturedConstantError, DonationError, RetraceError, Site, caller_site, is_own_file, message
 from funcgrad.ir import Aval
 from funcgrad.transforms.flat import argument_path
 
@@ -98,13 +98,18 @@ class DonationWarning(UserWarning):
     """The memory of a donated argument could not be used again."""
 
 
-def report_donation(name: str, signature: Signature, num_captured: int, donation: dict[int, str]) -> None:
-    """Warn of donated leaves whose memory no result takes, with the reason that the device gives."""
+def report_donation(fun: Any, signature: Signature, num_captured: int, donation: dict[int, str]) -> None:
+    """Warn of donated leaves whose memory no result takes, with the reason that the device gives; raise when strict."""
     paths = leaf_paths(signature) if any(donation.values()) else []
     lines = [f"{paths[i - num_captured]}: {why}" for i, why in sorted(donation.items()) if why and i >= num_captured]
     if lines:
         text = "\n    ".join(lines)
-        warn_user(f"{name}: donated memory cannot be used again\n    {text}", DonationWarning)
+        if fun.strict:
+            way_out = "leave it out of donate_argnums, or return a value of its type"
+            raise DonationError(
+                message(f"jit of {fun.name}", "strict=True: donated memory must be used again", text, way_out)
+            )
+        warn_user(f"{fun.name}: donated memory cannot be used again\n    {text}", DonationWarning)
 
 
 # -- Python numbers from outer scopes ----------------------------------------------------------------------------

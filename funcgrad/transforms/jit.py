@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.array import Array, Gone, Read, asarray, default_device, is_data, new_arrays, to_host
+from funcgrad.array import Array, Gone, Read, asarray, copy_on, default_device, is_data, new_arrays, to_host
 from funcgrad.control.call import Call
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph, Literal
@@ -190,17 +190,20 @@ class Jit:
     def _storages_of_any(self, entry: Entry, leaves: Sequence[Any]) -> list[Any] | None:
         """``_storages``, leaf by leaf; remembers which of them are host data."""
         dev = entry.device
-        out, host = [], []
+        out, host, sent = [], [], 0
         for i, (x, aval) in enumerate(zip(leaves, entry.avals, strict=True)):
             if type(x) is Array and x.aval == aval and x.device is dev:
                 storage = x.storage
+            elif type(x) is Array and x.device is not dev and i not in entry.donated:
+                storage, new = copy_on(x, dev)
+                sent += new * aval.nbytes
             else:
                 storage = _upload(x, aval, dev)
                 if storage is None:
                     return None
                 host.append(i)
             out.append(storage)
-        self._count_upload(sum([entry.avals[i].nbytes for i in host]))
+        self._count_upload(sent + sum([entry.avals[i].nbytes for i in host]))
         entry.host = tuple(host)
         return out
 
@@ -268,7 +271,7 @@ class Jit:
                 # A callback may raise in the middle: then what was donated must still be whole.
                 given = () if has_effects(entry.graph) else entry.donated
                 executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
-                report_donation(self.name, entry.signature, k, getattr(executable, "donation", {}))
+                report_donation(self, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
                 self._bound(entry)
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
@@ -453,7 +456,12 @@ def jit(
     signature.  Donated arguments give their memory to the results and may not be used again.  ``max_traces`` bounds the
     number of signatures: one more raises RetraceError, which shows what changed.  ``strict=True`` raises
     CapturedConstantError when the function reads a Python number from an outer scope, which would be frozen into the
-    graph; ``f.explain()`` lists these.
+    graph (``f.explain()`` lists these), and DonationError when the memory of a donated leaf cannot be used again,
+    which is otherwise a warning that names the leaf and the reason.
+
+    Arrays of funcgrad's never change, so they stay where they are: what a call returns, what the function closes over
+    and what was moved to its device once is not sent again.  A numpy array may have changed since the last call, so it
+    is sent at every call, all of a call's host data as one transfer; the cpu device uses its memory without a copy.
 
     Usable as a decorator, with or without arguments.
 

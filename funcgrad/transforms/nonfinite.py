@@ -60,7 +60,7 @@ class NonFinite(NamedTuple):
     where: str
 
     def __str__(self) -> str:
-        if self.site is None:
+        if not self.operands:
             return f"{self.operation}, is {self.outputs}"
         lines = [f"{self.operation} made {self.outputs}", f"  at {self.site}{self.where}"]
         lines += [f"  operand {i}: {text}" for i, text in enumerate(self.operands)]

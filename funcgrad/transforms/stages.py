@@ -132,6 +132,24 @@ class Compiled:
         """Bytes in use while each node runs."""
         return list(self._plan().live_at())
 
+    def memory_text(self) -> str:
+        """The memory of one call as text: totals, then what the workspace holds at its fullest, by source line.
+
+        For what a gradient keeps between its halves see :func:`funcgrad.debug.saved_residuals`.
+        """
+        plan, sizes = self._plan(), self.memory_analysis()
+        live = plan.live_at()
+        node = live.index(max(live)) if live else 0
+        lines = [f"{name:<24} {size:>14,} bytes" for name, size in zip(sizes._fields, sizes, strict=True)]
+        places = {r.offset: r for r in plan.rows if r.kind == "temp" and r.offset >= 0 and r.first <= node <= r.last}
+        by_line: dict[str, list[int]] = {}
+        for row in places.values():  # where a value takes over another's place, the later one
+            by_line.setdefault(str(row.site or "no line"), []).append(row.nbytes)
+        lines.append(f"workspace at node {node} of {len(plan.nodes)}:")
+        for site, parts in sorted(by_line.items(), key=lambda item: -sum(item[1])):
+            lines.append(f"{sum(parts):>14,} bytes in {len(parts)} at {site}")
+        return "\n".join(lines)
+
     def _plan(self) -> Any:
         plan = getattr(self.executable, "plan", None)
         if plan is None:
