@@ -5,6 +5,7 @@ from __future__ import annotations
 from funcgrad.ir import Graph
 from funcgrad.passes.fuse import fuse
 from funcgrad.passes.inline import inline
+from funcgrad.passes.place import place
 from funcgrad.passes.recompute import recompute
 from funcgrad.passes.simplify import dead_code, simplify
 
@@ -21,6 +22,6 @@ def prepare(graph: Graph, fused: bool = True) -> Graph:
     key = ("prepare", fused)
     if key not in graph.memo:
         flat = dead_code(inline(simplify(inline(graph, only=TRANSPARENT))))
-        graph.memo[key] = recompute(fuse(flat)) if fused else flat
+        graph.memo[key] = recompute(fuse(place(flat))) if fused else flat
     found: Graph = graph.memo[key]
     return found
