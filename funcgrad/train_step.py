@@ -86,6 +86,8 @@ def make_train_step(
     max_grad_norm: float | None = None,
     on_nonfinite: Literal["raise", "skip"] = "raise",
     accumulate: int = 1,
+    precision: Literal["bfloat16"] | None = None,
+    max_traces: int | None = None,
     device: Any = None,
 ) -> TrainStep:
     """Return ``init`` and ``step`` for a loss and an optimizer; the whole step is captured once by ``jit``.
@@ -103,6 +105,13 @@ def make_train_step(
     naming the leaves and leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in
     ``metrics["skipped"]``.
 
+    ``precision="bfloat16"`` computes the loss on bfloat16 copies of the float32 parameters and batch; parameters,
+    gradients, the loss and the optimizer stay float32.  (float16 would need its loss scaled, which this does not do.)
+
+    A batch of another shape, such as a short last one, is traced again, with a warning that says why; the mathematics
+    stay those of the loss.  ``max_traces=1`` makes it RetraceError instead; ``fg.data.batches(pad_last=True)`` gives
+    pairs of a full batch and a mask of the rows that count, for a loss that averages with ``weights=mask``.
+
     >>> from funcgrad import optim
     >>> ts = make_train_step(lambda w, batch: ((w * batch["x"] - batch["y"]) ** 2).mean(), optim.sgd(0.1))
     >>> state = ts.init(asarray(0.0))
@@ -114,9 +123,11 @@ def make_train_step(
         raise ValueError(message("make_train_step", "on_nonfinite must be 'raise' or 'skip'", repr(on_nonfinite)))
     if accumulate < 1:
         raise ValueError(message("make_train_step", "accumulate must be at least 1", repr(accumulate)))
+    if precision not in (None, "bfloat16"):
+        raise ValueError(message("make_train_step", "precision must be None or 'bfloat16'", repr(precision)))
     limit = None if max_grad_norm is None else _checked_limit(max_grad_norm)
-    body = _Step(loss_fn, optimizer, has_aux, accumulate, count_refused=on_nonfinite == "skip")
-    captured = jit(body, donate_argnums=0, device=device)
+    body = _Step(loss_fn, optimizer, has_aux, accumulate, on_nonfinite == "skip", precision)
+    captured = jit(body, donate_argnums=0, device=device, max_traces=max_traces)
 
     def init(params: Any, key: Any = None, model_state: Any = None) -> TrainState:
         params = tree.map(lambda x: fnp.array(x), params)
@@ -190,14 +201,22 @@ class _Step:
     """The function that is captured."""
 
     def __init__(
-        self, loss_fn: Callable[..., Any], optimizer: Optimizer, has_aux: bool, accumulate: int, count_refused: bool
+        self,
+        loss_fn: Callable[..., Any],
+        optimizer: Optimizer,
+        has_aux: bool,
+        accumulate: int,
+        count_refused: bool,
+        precision: str | None,
     ):
         self.loss_fn, self.optimizer, self.has_aux, self.accumulate = loss_fn, optimizer, has_aux, accumulate
+        self.precision = None if precision is None else dtypes.as_dtype(precision)
         self.count_refused = count_refused  # not when refusing raises: then nothing at all may change
         self.__name__ = f"train_step({getattr(loss_fn, '__name__', 'loss')})"
 
     def loss(self, params: Any, model_state: Any, batch: Any, key: Any) -> tuple[Any, tuple[Any, Any]]:
         """Call the user's loss in its own convention; return loss, (model state, aux)."""
+        params, batch = self.narrowed(params), self.narrowed(batch)
         args = [params] + ([] if model_state is None else [model_state]) + [batch] + ([] if key is None else [key])
         out = self.loss_fn(*args)
         loss, *more = out if isinstance(out, tuple) else (out,)
@@ -207,7 +226,16 @@ class _Step:
                 message("make_train_step", f"the loss function must return ({expected})", f"{1 + len(more)} values")
             )
         new_state = more.pop(0) if model_state is not None else None
+        if self.precision is not None:
+            loss = fnp.astype(as_value(loss), dtypes.float32)
         return loss, (new_state, more[0] if self.has_aux else None)
+
+    def narrowed(self, values: Any) -> Any:
+        """The float32 leaves in the precision of the computation."""
+        if self.precision is None:
+            return values
+        arrays = tree.map(as_value, values)
+        return tree.map(lambda x: x.astype(self.precision) if x.aval.dtype == dtypes.float32 else x, arrays)
 
     def __call__(self, state: TrainState, batch: Any) -> Any:
         """One step: the new state, the metrics, the largest magnitude of each gradient leaf."""
