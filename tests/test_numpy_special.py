@@ -292,3 +292,12 @@ def test_messages_name_the_operation_and_the_requirement(error: type[Exception],
     with pytest.raises(error, match=f"(?s){match}") as caught:
         call()
     assert "\n  at test_numpy_special.py:" in str(caught.value)
+
+
+def test_bessel_function_over_its_range(reference: None) -> None:
+    x = np.concatenate([np.linspace(-40, 40, 161), [14.999, 15.0, 15.001, 80.0, 500.0]])
+    np.testing.assert_allclose(fnp.i0(fnp.asarray(x)), np.i0(x), rtol=3e-12)
+    assert float(fnp.i0(fnp.asarray(np.inf))) == np.inf
+    assert np.isnan(float(fnp.i0(fnp.asarray(np.nan))))
+    second = fg.grad(fg.grad(lambda v: fnp.i0(v)))(fnp.asarray(0.0))
+    assert float(second) == pytest.approx(0.5)

@@ -314,19 +314,30 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
 
 
 def i0(x: Any, /) -> Any:
-    """Return the modified Bessel function of the first kind, order 0, by its power series in float64 or float32.
+    """Return the modified Bessel function of the first kind, order 0; it exceeds float32 beyond abs(x) = 91.
 
-    The series sum((x/2)^(2k) / (k!)^2) has positive terms only; 60 of them are exact to rounding for abs(x) < 30.
+    Below 15 by its power series, sum((x/2)^(2k) / (k!)^2), whose terms are positive; above by the asymptotic series
+    (NIST DLMF 10.25.2 and 10.40.1), whose 21st term is below 2e-13 there.
 
     >>> fnp.i0(fnp.asarray([0.0, 1.0]))
     Array([1. , 1.266], dtype=float32)
     """
     (a,) = floating("i0", x)
-    q = apply("square", pointwise.mul(a, 0.5))
-    total: Any = Literal(1, a.aval.dtype)
-    for k in range(60, 0, -1):
-        total = pointwise.add(pointwise.mul(pointwise.mul(total, q), 1.0 / (k * k)), 1.0)
-    return total
+    size = pointwise.abs(a)
+    near = logic.compare("lt", size, 15)
+    q = apply("square", pointwise.mul(pointwise.select(near, a, Literal(0, a.aval.dtype)), 0.5))
+    series: Any = Literal(1, a.aval.dtype)
+    for k in range(40, 0, -1):
+        series = pointwise.add(pointwise.mul(pointwise.mul(series, q), 1.0 / (k * k)), 1.0)
+    far = pointwise.select(near, Literal(15, a.aval.dtype), size)
+    t = pointwise.div(0.125, far)
+    tail: Any = Literal(1, a.aval.dtype)
+    for k in range(20, 0, -1):
+        tail = pointwise.add(pointwise.mul(pointwise.mul(tail, t), (2 * k - 1) ** 2 / k), 1.0)
+    # Half of the exponential on either side, so that it overflows no earlier than the result.
+    root = apply("exp", pointwise.mul(far, 0.5))
+    tail = pointwise.mul(pointwise.mul(root, pointwise.div(tail, apply("sqrt", pointwise.mul(far, 2 * math.pi)))), root)
+    return pointwise.select(near, series, pointwise.select(logic.isfinite(a), tail, size))
 
 
 # -- real numbers as complex ones --------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad import dtypes
 from funcgrad.array import asarray
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
@@ -17,6 +18,7 @@ from funcgrad.numpy.promotion import (
     array_as,
     as_int,
     broadcast_args,
+    cast,
     default_float,
     dense,
     expand_to,
@@ -187,6 +189,9 @@ def polyfit(
     Array([2., 1.], dtype=float32)
     """
     v, t = floating_arrays("polyfit", x, y)
+    kind = v.aval.dtype
+    if kind in dtypes.HALVES:
+        v, t = cast(v, dtypes.float32), cast(t, dtypes.float32)
     n = as_int("polyfit", deg, "the degree") + 1
     if v.aval.ndim != 1 or t.aval.ndim not in (1, 2) or v.aval.size != t.aval.shape[0] or n < 1:
         raise ShapeError(message("polyfit", "a vector x and as many rows in y are required", f"{v.aval} and {t.aval}"))
@@ -199,7 +204,7 @@ def polyfit(
     scale = apply("sqrt", layout.reduce_sum(pointwise.square(a), (0,)))
     a = pointwise.div(a, layout.broadcast(scale, a.aval.shape, (1,)))
     c, residuals, rank, s = lstsq(a, t, limit)
-    c = pointwise.div(c, layout.broadcast(scale, c.aval.shape, (0,)))
+    c = cast(pointwise.div(c, layout.broadcast(scale, c.aval.shape, (0,))), kind)
     if full:
         return c, residuals, rank, s, limit
     if not cov:
