@@ -99,6 +99,28 @@ def test_jit_gives_the_same(entry: Entry) -> None:
         close(jitted, eager, 1e-5)
 
 
+@pytest.mark.ggml
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@every(ALL)
+def test_halves(entry: Entry, dtype: str) -> None:
+    """Everything runs in half precision, to its few digits; the reference starts from the rounded operands."""
+    ours, theirs = parts(entry)
+    values = chosen(ours, np.float32)
+    with fg.default_device("cpu"):
+        given = {n: fnp.asarray(v, dtype) if v.dtype == np.float32 else fnp.asarray(v) for n, v in values.items()}
+        got = np.asarray(evaluate(ours, fnp, given))
+        rounded = {
+            n: np.asarray(given[n]).astype(np.float64) if v.dtype == np.float32 else v for n, v in values.items()
+        }
+    want = by_numpy(theirs, {**operands(), **rounded})
+    assert got.shape == want.shape
+    if want.dtype.kind == "f":
+        finite = np.isfinite(want)
+        scale = np.max(np.abs(want[finite]), initial=1.0)
+        error = np.abs(got.astype(np.float64)[finite] - want[finite])
+        assert np.max(error, initial=0.0) <= scale * (0.02 if dtype == "float16" else 0.15)
+
+
 @every(entries(SMOOTH))
 def test_gradient_is_the_central_difference(entry: Entry, reference: None) -> None:
     ours, theirs = parts(entry)
