@@ -19,7 +19,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.errors import DeviceError, ShapeError, Site, message
 from funcgrad.ir import Aval
-from funcgrad.runtime import ggml
+from funcgrad.runtime import ggml, memory
 from funcgrad.runtime.emit_control import HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan, Storage
 from funcgrad.runtime.program import CODES
@@ -59,16 +59,29 @@ def new_buffer(nbytes: int) -> Buffer:
     global _free
     lib = ggml.load().lib
     _free = lib.fg_give_address
+    if nbytes >= memory.LARGE:
+        _check_room(nbytes)
     ptr = lib.fg_take_address(nbytes)
     if not ptr:
         raise _out_of_memory(nbytes)
     return Buffer(ptr, nbytes)
 
 
-def _out_of_memory(nbytes: int) -> DeviceError:
+def _out_of_memory(nbytes: int, room: int | None = None) -> DeviceError:
     used = ggml.load().lib.fg_alloc_in_use()
     way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
-    return DeviceError(message("cpu", "out of memory", f"{nbytes:,} bytes asked for, {used:,} in use", way_out))
+    got = f"{nbytes:,} bytes asked for, {used:,} in use" + ("" if room is None else f", {room:,} available")
+    return DeviceError(message("cpu", "out of memory", got, way_out))
+
+
+def _check_room(nbytes: int) -> None:
+    """Raise DeviceError when the system has not so much memory: it would be granted, and end the process later."""
+    room = memory.available()
+    if room is not None and room < nbytes:
+        ggml.load().lib.fg_alloc_trim()  # what was freed, but kept for reuse
+        room = memory.available()
+        if room is not None and room < nbytes:
+            raise _out_of_memory(nbytes, room)
 
 
 def _copy(b: Buffer, library: ggml.Library) -> Buffer:
@@ -279,6 +292,7 @@ class Executable:
         rest = [i for i in range(n_in) if i not in self.donated]
         self._rest, self._of_rest = rest, _picker(rest)
         self._of_donated, self._sources = _picker(self._donated), _picker([plan.alias.get(j, 0) for j in range(n_out)])
+        self._memory = plan.temp_bytes + sum([self._sizes[j] for j in self._fresh])
         self._known: tuple[Any, set[int]] | None = None
         self._bound_last: Any = None  # the donated addresses that stand in _pointers
         self._err = library.new_message()
@@ -301,6 +315,8 @@ class Executable:
                 buffers = self._protect(buffers, addresses)
         if self._running == threading.get_ident():
             raise DeviceError(message("jit", "a function cannot be called from its own callback"))
+        if self._memory >= memory.LARGE:
+            _check_room(self._memory)
         with self._lock:
             self._running = threading.get_ident()
             try:
