@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from funcgrad import dtypes
+from funcgrad.errors import DTypeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.promotion import array_of, broadcast_args, filled, floating, is_floating, numbers
 from funcgrad.primitive import apply
@@ -308,7 +309,7 @@ def ldexp(x1: Any, x2: Any, /) -> Any:
     """
     (a,), (n,) = floating("ldexp", x1), numbers("ldexp", x2)
     if is_floating(n):
-        raise TypeError("ldexp: the exponent must be an integer, got " + str(n.aval))
+        raise DTypeError(message("ldexp", "the exponent must be an integer", str(n.aval), "convert with astype(int)"))
     a, e = broadcast_args("ldexp", a, pointwise.convert(n, a.aval.dtype))
     return _times_power_of_two(a, e)
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from funcgrad import dtypes
+from funcgrad.errors import DTypeError, message
 from funcgrad.numpy.promotion import binary, broadcast_args, floating, is_bool, is_floating, operand, promote_args
 from funcgrad.primitive import apply
 from funcgrad.prims import logic, pointwise
@@ -174,7 +175,7 @@ def gcd(x1: Any, x2: Any, /) -> Any:
     """
     a, b = broadcast_args("gcd", *promote_args("gcd", x1, x2))
     if is_floating(a) or is_bool(a):
-        raise TypeError(f"gcd: integers are required, got {a.aval}; convert with astype(int)")
+        raise DTypeError(message("gcd", "integers are required", str(a.aval), "convert with astype(int)"))
     if a.aval.dtype == dtypes.int32:
         a, b = pointwise.abs(a), pointwise.abs(b)
     for _ in range(47):

@@ -52,25 +52,41 @@ class AtIndex:
     def set(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with the elements replaced; of several writes to one element the last wins."""
+        """Return the array with the elements replaced; of several writes to one element the last wins.
+
+        >>> fnp.zeros(3).at[1:].set(5.0)
+        Array([0., 5., 5.], dtype=float32)
+        """
         return update("set", self.array, self.idx, values, mode)
 
     def add(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with values added; an index that occurs twice adds twice."""
+        """Return the array with values added; an index that occurs twice adds twice.
+
+        >>> fnp.zeros(3).at[fnp.asarray([0, 0])].add(1.0)
+        Array([2., 0., 0.], dtype=float32)
+        """
         return update("add", self.array, self.idx, values, mode)
 
     def subtract(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with values subtracted."""
+        """Return the array with values subtracted.
+
+        >>> fnp.ones(2).at[0].subtract(3.0)
+        Array([-2.,  1.], dtype=float32)
+        """
         return update("add", self.array, self.idx, arithmetic.negative(values), mode)
 
     def multiply(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with elements multiplied."""
+        """Return the array with elements multiplied.
+
+        >>> fnp.ones(2).at[0].multiply(3.0)
+        Array([3., 1.], dtype=float32)
+        """
         return update("mul", self.array, self.idx, values, mode)
 
     mul = multiply
@@ -78,7 +94,11 @@ class AtIndex:
     def divide(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with elements divided."""
+        """Return the array with elements divided.
+
+        >>> fnp.ones(2).at[0].divide(4.0)
+        Array([0.25, 1.  ], dtype=float32)
+        """
         x = self.array
         divisor = update("mul", filled(x.aval.shape, 1, x.aval.dtype), self.idx, values, mode)
         return cast(arithmetic.divide(x, divisor), x.aval.dtype)
@@ -86,7 +106,11 @@ class AtIndex:
     def power(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with elements raised to powers."""
+        """Return the array with elements raised to powers.
+
+        >>> fnp.full(2, 3.0).at[0].power(2.0)
+        Array([9., 3.], dtype=float32)
+        """
         x = self.array
         exponent = update("mul", filled(x.aval.shape, 1, x.aval.dtype), self.idx, values, mode)
         return arithmetic.power(x, exponent)
@@ -94,17 +118,29 @@ class AtIndex:
     def min(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with elements replaced by the smaller of both."""
+        """Return the array with elements replaced by the smaller of both.
+
+        >>> fnp.ones(2).at[0].min(-3.0)
+        Array([-3.,  1.], dtype=float32)
+        """
         return update("min", self.array, self.idx, values, mode)
 
     def max(
         self, values: Any, *, mode: Any = None, indices_are_sorted: bool = False, unique_indices: bool = False
     ) -> Any:
-        """Return the array with elements replaced by the larger of both."""
+        """Return the array with elements replaced by the larger of both.
+
+        >>> fnp.ones(2).at[0].max(3.0)
+        Array([3., 1.], dtype=float32)
+        """
         return update("max", self.array, self.idx, values, mode)
 
     def apply(self, ufunc: Callable[[Any], Any], *, mode: Any = None, **kwargs: Any) -> Any:
-        """Return the array with a function applied to the elements."""
+        """Return the array with a function applied to the elements.
+
+        >>> fnp.full(2, 3.0).at[0].apply(lambda v: v * v)
+        Array([9., 3.], dtype=float32)
+        """
         return update("set", self.array, self.idx, ufunc(getitem(self.array, self.idx, mode="clip")), mode)
 
     def get(
@@ -116,7 +152,11 @@ class AtIndex:
         unique_indices: bool = False,
         wrap_negative_indices: bool = True,
     ) -> Any:
-        """Return the elements; out of range "clip" gives the nearest, "fill" the fill value (NaN by default)."""
+        """Return the elements; out of range "clip" gives the nearest, "fill" the fill value (NaN by default).
+
+        >>> fnp.ones(2).at[fnp.asarray([0, 9])].get(mode="fill", fill_value=0.0)
+        Array([1., 0.], dtype=float32)
+        """
         if mode is None and fill_value is not None:
             mode = "fill"
         return getitem(self.array, self.idx, "clip" if mode is None else mode, fill_value)
