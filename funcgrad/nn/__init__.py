@@ -1,22 +1,11 @@
 """Neural networks: functions with ``jax.nn``'s names, and modules that are frozen dataclasses and pytrees."""
 
 from funcgrad.nn import initializers
-from funcgrad.nn.attention import MultiHeadAttention, dot_product_attention, rope
+from funcgrad.nn.attention import MultiHeadAttention, dot_product_attention, rope, sinusoidal_positions
+from funcgrad.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d
 from funcgrad.nn.functions import *  # noqa: F403
 from funcgrad.nn.functions import __all__ as _functions
-from funcgrad.nn.layers import (
-    BatchNorm,
-    BatchNormState,
-    Conv1d,
-    Conv2d,
-    Dropout,
-    Embedding,
-    GroupNorm,
-    LayerNorm,
-    Linear,
-    RMSNorm,
-    Sequential,
-)
+from funcgrad.nn.layers import Dropout, Embedding, Linear, Sequential
 from funcgrad.nn.module import (
     combine,
     count_parameters,
@@ -28,6 +17,15 @@ from funcgrad.nn.module import (
     static,
     summary,
 )
+from funcgrad.nn.normalisation import (
+    BatchNorm,
+    BatchNormState,
+    GroupNorm,
+    InstanceNorm,
+    LayerNorm,
+    RMSNorm,
+    masked_mean,
+)
 from funcgrad.nn.pooling import avg_pool, max_pool, min_pool
 from funcgrad.nn.recurrent import GRUCell, LSTMCell
 
@@ -37,10 +35,14 @@ __all__ = [
     "BatchNormState",
     "Conv1d",
     "Conv2d",
+    "Conv3d",
+    "ConvTranspose1d",
+    "ConvTranspose2d",
     "Dropout",
     "Embedding",
     "GRUCell",
     "GroupNorm",
+    "InstanceNorm",
     "LSTMCell",
     "LayerNorm",
     "Linear",
@@ -54,12 +56,14 @@ __all__ = [
     "initializers",
     "is_array",
     "is_inexact_array",
+    "masked_mean",
     "max_pool",
     "min_pool",
     "module",
     "partition",
     "replace_at",
     "rope",
+    "sinusoidal_positions",
     "static",
     "summary",
 ]

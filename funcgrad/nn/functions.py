@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from funcgrad import dtypes
 from funcgrad import numpy as fnp
 from funcgrad.array import as_value
 from funcgrad.errors import ShapeError, message
@@ -21,11 +20,15 @@ __all__ = [
     "gelu",
     "glu",
     "hard_sigmoid",
+    "hard_silu",
     "hard_swish",
     "hard_tanh",
+    "identity",
     "leaky_relu",
+    "log1mexp",
     "log_sigmoid",
     "log_softmax",
+    "logmeanexp",
     "logsumexp",
     "mish",
     "one_hot",
@@ -37,6 +40,8 @@ __all__ = [
     "soft_sign",
     "softmax",
     "softplus",
+    "sparse_plus",
+    "sparse_sigmoid",
     "squareplus",
     "standardize",
     "swish",
@@ -183,6 +188,47 @@ def hard_swish(x: Any) -> Any:
     return pointwise.mul(floating("hard_swish", x)[0], hard_sigmoid(x))
 
 
+hard_silu = hard_swish
+
+
+def identity(x: Any) -> Any:
+    """Return x, as a float or integer array."""
+    return fnp.asarray(x)
+
+
+def log1mexp(x: Any) -> Any:
+    """Return log(1 - exp(-x)) for positive x, exactly for small and for large x (Maechler, 2012).
+
+    >>> log1mexp(asarray([1e-6, 50.0]))
+    Array([-1.381551e+01, -1.928750e-22], dtype=float32)
+    """
+    (a,) = floating("log1mexp", x)
+    small = logic.compare("lt", a, math.log(2.0))
+    # Each branch sees an argument that suits it, so that the one not taken has no infinite derivative.
+    one = Literal(1, a.aval.dtype)
+    near = fnp.log(pointwise.neg(apply("expm1", pointwise.neg(pointwise.select(small, a, one)))))
+    far = apply("log1p", pointwise.neg(apply("exp", pointwise.neg(pointwise.select(small, one, a)))))
+    return pointwise.select(small, near, far)
+
+
+def sparse_plus(x: Any) -> Any:
+    """Return 0 up to -1, (x + 1)**2 / 4 between -1 and 1, and x from 1 on.
+
+    >>> sparse_plus(asarray([-2.0, 0.0, 2.0]))
+    Array([0.  , 0.25, 2.  ], dtype=float32)
+    """
+    (a,) = floating("sparse_plus", x)
+    middle = pointwise.mul(apply("square", pointwise.add(a, 1.0)), 0.25)
+    return fnp.where(logic.compare("le", a, -1.0), 0.0, fnp.where(logic.compare("ge", a, 1.0), a, middle))
+
+
+def sparse_sigmoid(x: Any) -> Any:
+    """Return the derivative of sparse_plus: (x + 1) / 2, limited to [0, 1]."""
+    (a,) = floating("sparse_sigmoid", x)
+    middle = pointwise.mul(pointwise.add(a, 1.0), 0.5)
+    return fnp.where(logic.compare("le", a, -1.0), 0.0, fnp.where(logic.compare("ge", a, 1.0), 1.0, middle))
+
+
 def mish(x: Any) -> Any:
     """Return x * tanh(softplus(x)) (Misra, 2019)."""
     (a,) = floating("mish", x)
@@ -283,6 +329,18 @@ def logsumexp(
         out = fnp.squeeze(out, axis=_axes(axis, x.aval.ndim))
         sign = fnp.squeeze(sign, axis=_axes(axis, x.aval.ndim)) if return_sign else None
     return (out, sign) if return_sign else out
+
+
+def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Any:
+    """Return log(mean(exp(x))) without overflow, over the elements where ``where`` is True.
+
+    >>> logmeanexp(asarray([1000.0, 1000.0]))
+    Array(1000., dtype=float32)
+    """
+    (a,) = floating("logmeanexp", x)
+    ones = fnp.ones(a.aval.shape, a.aval.dtype) if where is None else fnp.where(where, fnp.ones_like(a), 0.0)
+    count = fnp.sum(ones, axis=axis, keepdims=keepdims)
+    return fnp.subtract(logsumexp(a, axis, keepdims=keepdims, where=where), fnp.log(count))
 
 
 def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:

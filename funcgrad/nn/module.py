@@ -36,8 +36,8 @@ def module(cls: type) -> Any:
 
     The class may define ``__init__``, which sets fields through ``object.__setattr__`` (see :func:`fill`).
     """
-    made = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
-    made.__repr__ = _repr  # type: ignore[method-assign]
+    made: Any = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
+    made.__repr__ = _repr
     tree.register_dataclass(made)
     return made
 
