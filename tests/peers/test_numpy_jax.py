@@ -68,8 +68,9 @@ def within(got: Any, jax32: Any, reference: Any) -> None:
     np.testing.assert_allclose(got, reference, rtol=0, atol=4 * max(float(theirs), EPS * float(scale)))
 
 
-def entry_cases(table: dict[str, list[Entry]]) -> Any:
-    found = [(i, e) for i, e in entries(table) if not any(word in parts(e)[0] for word in ONLY_OURS)]
+def entry_cases(table: dict[str, list[Entry]], every: int = 1) -> Any:
+    """The entries that JAX has, or every third of them where compiling takes JAX long."""
+    found = [(i, e) for i, e in entries(table) if not any(word in parts(e)[0] for word in ONLY_OURS)][::every]
     return pytest.mark.parametrize("entry", [e for _, e in found], ids=[i for i, _ in found])
 
 
@@ -99,6 +100,8 @@ def test_values_and_dtypes(entry: Entry) -> None:
 
 def losses(expression: str, values: dict[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     """The weighted sum of the results as a function of the float operands, for both libraries."""
+    if "np.unique" in expression:
+        pytest.skip("JAX computes it in numpy: its gradient is 0")
     moving = {n: v for n, v in values.items() if v.dtype.kind == "f" and n != "n"}
     fixed = {n: v for n, v in values.items() if n not in moving}
     shape = np.shape(run_jax(expression, values))
@@ -127,7 +130,7 @@ def test_gradients(entry: Entry) -> None:
         within(got[n], want[n], np.asarray(reference[n]))
 
 
-@entry_cases(SMOOTH)
+@entry_cases(SMOOTH, 3)
 def test_second_derivatives(entry: Entry) -> None:
     """The Hessian times a vector, forward over reverse."""
     expression = parts(entry)[0]
@@ -148,7 +151,7 @@ def test_second_derivatives(entry: Entry) -> None:
         within(got[n], want[n], np.asarray(reference[n]))
 
 
-@entry_cases(SMOOTH)
+@entry_cases(SMOOTH, 3)
 def test_vmap(entry: Entry) -> None:
     """Mapped over one operand, the others shared."""
     expression = parts(entry)[0]
