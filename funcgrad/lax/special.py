@@ -156,7 +156,9 @@ def _fraction(a: Any, x: Any, active: Any) -> tuple[Any, Any]:
         dp2, dq2 = dp1 * z - p1 - dp0 * y + p0 * k, dq1 * z - q1 - dq0 * y + q0 * k
         new = p2 / q2
         dnew = (dp2 - new * dq2) / q2
-        moving = (fnp.abs(new - out) > eps * fnp.abs(new)) | (fnp.abs(dnew - dout) > eps * (fnp.abs(dnew) + eps))
+        # A few roundings: convergents may go on to alternate between neighbouring numbers.
+        near = 4 * eps * fnp.abs(new)
+        moving = (fnp.abs(new - out) > near) | (fnp.abs(dnew - dout) > near + 4 * eps * fnp.abs(dnew))
         s = fnp.where(fnp.abs(p2) > big, 1 / big, 1.0)
         values, slopes = [tuple([v * s for v in vs]) for vs in ((p1, q1, p2, q2), (dp1, dq1, dp2, dq2))]
         return n + 1, values, slopes, (new, dnew), fnp.any(active & moving)

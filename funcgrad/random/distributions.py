@@ -65,7 +65,7 @@ def rademacher(key: Any, shape: Shape = (), dtype: Any = int) -> Any:
     return fnp.astype(fnp.subtract(fnp.multiply(fnp.astype(up, dtypes.int32), 2), 1), dtypes.as_dtype(dtype))
 
 
-def _parameters(what: str, shape: Shape | None, *params: Any) -> tuple[tuple[int, ...], list[Any]]:
+def parameters(what: str, shape: Shape | None, *params: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The shape of the result and the parameters as float values; ShapeError unless they broadcast to it."""
     values = [_as_float(p, what) for p in params]
     own = fnp.broadcast_shapes(*[v.aval.shape for v in values])
@@ -76,6 +76,12 @@ def _parameters(what: str, shape: Shape | None, *params: Any) -> tuple[tuple[int
     return full, values
 
 
+def array_parameters(what: str, shape: Shape | None, *params: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """The same with arrays, for formulas written with operators."""
+    full, values = parameters(what, shape, *params)
+    return full, [fnp.asarray(v) for v in values]
+
+
 def _as_float(p: Any, what: str) -> Any:
     v = as_value(p)
     return v if v.aval.dtype in dtypes.FLOATS else fnp.astype(v, float_dtype(float, what))
@@ -83,7 +89,7 @@ def _as_float(p: Any, what: str) -> Any:
 
 def lognormal(key: Any, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any = float) -> Any:
     """Return exp(sigma z) with z standard normal."""
-    full, [s] = _parameters("lognormal", shape, sigma)
+    full, [s] = parameters("lognormal", shape, sigma)
     d = float_dtype(dtype, "lognormal")
     return fnp.exp(fnp.multiply(normal(key, full, d), fnp.astype(s, d)))
 
@@ -96,21 +102,21 @@ def maxwell(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
 
 def pareto(key: Any, b: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
     """Return values of density b x^(-b - 1) for x at least 1: exp(e / b) with e exponential."""
-    full, [p] = _parameters("pareto", shape, b)
+    full, [p] = parameters("pareto", shape, b)
     d = float_dtype(dtype, "pareto")
     return fnp.exp(fnp.divide(exponential(key, full, d), fnp.astype(p, d)))
 
 
 def rayleigh(key: Any, scale: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
     """Return values of density x / s^2 exp(-x^2 / (2 s^2)) with s the scale: s sqrt(-2 log u)."""
-    full, [s] = _parameters("rayleigh", shape, scale)
+    full, [s] = parameters("rayleigh", shape, scale)
     d = float_dtype(dtype, "rayleigh")
     return fnp.multiply(fnp.astype(s, d), fnp.sqrt(fnp.multiply(fnp.log(uniform(key, full, d)), -2.0)))
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
     """Return scale (-log(1 - u))^(1 / concentration), which has the Weibull distribution."""
-    full, [s, c] = _parameters("weibull_min", shape, scale, concentration)
+    full, [s, c] = parameters("weibull_min", shape, scale, concentration)
     d = float_dtype(dtype, "weibull_min")
     e = fnp.negative(fnp.log1p(fnp.negative(uniform(key, full, d))))
     return fnp.multiply(fnp.power(e, fnp.divide(1.0, fnp.astype(c, d))), fnp.astype(s, d))
@@ -122,7 +128,7 @@ def geometric(key: Any, p: Any, shape: Shape | None = None, dtype: Any = int) ->
     >>> int(geometric(fg.random.key(0), 1.0))
     1
     """
-    full, [prob] = _parameters("geometric", shape, p)
+    full, [prob] = parameters("geometric", shape, p)
     u = uniform(key, full, prob.aval.dtype)
     log_u = fnp.log(fnp.where(fnp.equal(u, 0.0), 1.0, u))
     trials = fnp.add(fnp.floor(fnp.divide(log_u, fnp.log1p(fnp.negative(prob)))), 1.0)
@@ -131,7 +137,7 @@ def geometric(key: Any, p: Any, shape: Shape | None = None, dtype: Any = int) ->
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
     """Return values whose density rises linearly from ``left`` to ``mode`` and falls to ``right``."""
-    full, params = _parameters("triangular", shape, left, mode, right)
+    full, params = parameters("triangular", shape, left, mode, right)
     d = float_dtype(dtype, "triangular")
     a, c, b = [fnp.broadcast_to(fnp.astype(v, d), full) for v in params]
     u = uniform(key, full, d)

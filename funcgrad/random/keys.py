@@ -15,7 +15,7 @@ from funcgrad.errors import ConcretizationTypeError, DTypeError, ShapeError, mes
 from funcgrad.ir import Literal
 from funcgrad.prims import layout, logic
 
-__all__ = ["PRNGKey", "bits", "fold_in", "key", "key_data", "shape_of", "split", "wrap_key_data"]
+__all__ = ["PRNGKey", "bits", "clone", "fold_in", "key", "key_data", "key_impl", "shape_of", "split", "wrap_key_data"]
 
 Shape = Sequence[int]
 
@@ -46,6 +46,25 @@ def key_data(keys: Any) -> Any:
 def wrap_key_data(data: Any) -> Any:
     """Return a key for two uint32 words."""
     return as_value(data)
+
+
+def clone(key: Any) -> Any:
+    """Return the key itself, for programs that mark a second use of a key on purpose.
+
+    >>> clone(PRNGKey(7))
+    Array([0, 7], dtype=uint32)
+    """
+    return as_value(key)
+
+
+def key_impl(keys: Any) -> str:
+    """Return the name of the generator, which is one: threefry2x32.
+
+    >>> key_impl(PRNGKey(0))
+    'threefry2x32'
+    """
+    as_value(keys)
+    return "threefry2x32"
 
 
 def _words(keys: Any, what: str) -> tuple[Any, Any]:
