@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from types import FrameType
 from typing import NamedTuple
 
@@ -48,6 +49,15 @@ class Site(NamedTuple):
         return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
 
 
+class _Origin(threading.local):
+    """Per thread: the line that the operation at hand comes from, while a rule or a replay stands for the user."""
+
+    site: Site | None = None
+
+
+origin = _Origin()
+
+
 def is_own_file(file: str) -> bool:
     """Return whether a source file is funcgrad's own, rather than a user's."""
     return file.startswith(_PACKAGE) and file not in _USER_FILES
@@ -70,7 +80,7 @@ def caller_site() -> Site | None:
 
 
 def message(operation: str, requirement: str, got: str = "", way_out: str = "", site: Site | None = None) -> str:
-    """Compose an error message; the user's line is found when ``site`` is not given.
+    """Compose an error message; the user's line is found when ``site`` is not given: that of the operation at hand.
 
     >>> print(message("add", "shapes must match", "(2,) and (3,)", "reshape one of them").splitlines()[0])
     add: shapes must match, got (2,) and (3,)
@@ -78,7 +88,7 @@ def message(operation: str, requirement: str, got: str = "", way_out: str = "", 
     text = f"{operation}: {requirement}" + (f", got {got}" if got else "")
     if way_out:
         text += f"\n  way out: {way_out}"
-    site = site or caller_site()
+    site = site or origin.site or caller_site()
     if site is not None:
         text += f"\n  at {site}"
     return text

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from funcgrad.errors import Site, UnexpectedTracerError, caller_site, message
+from funcgrad.errors import Site, UnexpectedTracerError, caller_site, message, origin
 from funcgrad.ir import Atom, Aval, Equation, Graph, Literal, Var
 
 if TYPE_CHECKING:
@@ -66,11 +66,10 @@ class Tracer(Value):
 
 
 class _Local(threading.local):
-    """Per thread: the builders from the outermost in, the source line that replayed equations keep, the named axes."""
+    """Per thread: the builders from the outermost in, and the named axes."""
 
     def __init__(self) -> None:
         self.stack: list[Builder] = []
-        self.site: Site | None = None
         self.axes: list[tuple[Any, int]] = []
 
 
@@ -151,7 +150,7 @@ class Builder:
         """Append one equation and return its outputs as tracers."""
         atoms = [self.atom(a) for a in args]
         outs = [Var(a) for a in prim.infer_all(*[a.aval for a in atoms])]
-        self.eqns.append(Equation(prim, atoms, outs, _local.site or caller_site()))
+        self.eqns.append(Equation(prim, atoms, outs, origin.site or caller_site()))
         return [Tracer(self, v) for v in outs]
 
     def adopt(self, eqn: Equation) -> None:
@@ -263,12 +262,12 @@ def _paused() -> Iterator[None]:
 
 @contextmanager
 def at_site(site: Site | None) -> Iterator[None]:
-    """Equations recorded meanwhile carry ``site``."""
-    saved, _local.site = _local.site, site
+    """Equations recorded meanwhile carry ``site``, and errors name it; None stands for the line that is running."""
+    saved, origin.site = origin.site, site
     try:
         yield
     finally:
-        _local.site = saved
+        origin.site = saved
 
 
 @contextmanager
@@ -361,11 +360,11 @@ def replay(graph: Graph, args: Sequence[Any], known: dict[Var, Value] | None = N
     for i, eqn in enumerate(graph.eqns):
         if not eqn.outputs or not all(v in env for v in eqn.outputs):
             xs = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
-            saved, _local.site = _local.site, eqn.site
+            saved, origin.site = origin.site, eqn.site
             try:
                 outs = bind_all(eqn.prim, *xs)
             finally:
-                _local.site = saved
+                origin.site = saved
             env.update(zip(eqn.outputs, outs, strict=True))
         for v in last.get(i, ()):
             env.pop(v, None)

@@ -249,7 +249,7 @@ def test_scan_outputs_are_mapped_where_they_depend_on_it() -> None:
     carry, ys = fg.vmap(lambda x: lax.scan(lambda c, v: (c + v, (c * v, 1.0)), 0.0, x))(xs)
     sums = np.cumsum(np.asarray(xs), 1)
     close(carry, fnp.asarray(sums[:, -1]))
-    close(ys, (fnp.asarray((sums - xs) * np.asarray(xs)), fnp.asarray(np.ones((2, 3), np.float32))))
+    close(ys, (fnp.asarray((sums - xs) * np.asarray(xs)), fnp.asarray(np.ones((2, 3)))))
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])

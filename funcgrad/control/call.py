@@ -17,7 +17,7 @@ from funcgrad.passes.inline import inline
 from funcgrad.passes.reverse import Halves, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
 from funcgrad.primitive import Primitive, apply, broadcast_leading, zeros
-from funcgrad.trace import Tracer, bind_all, replay, trace
+from funcgrad.trace import Tracer, at_site, bind_all, replay, trace
 
 Policy = Callable[[Equation], bool]
 
@@ -259,7 +259,8 @@ def trace_rule(
 
     Other arrays become constants; another traced value is an error.  ``values`` are arguments that Python may look at.
     """
-    traced = trace(fun, avals, values, name=what, closed=closed)
+    with at_site(None):  # the user's own lines again
+        traced = trace(fun, avals, values, name=what, closed=closed)
     extra = traced.captured[len(closed) :]
     if any(isinstance(x, Tracer) for x in extra):
         way_out = "pass the value to the function as an argument"
