@@ -148,7 +148,7 @@ def _fraction(a: Any, x: Any, active: Any) -> tuple[Any, Any]:
     eps, big = float(np.finfo(a.dtype).eps), 1e12
 
     def step(state: Any) -> Any:
-        n, (p0, q0, p1, q1), (dp0, dq0, dp1, dq1), (out, dout), _ = state
+        n, (p0, q0, p1, q1), (dp0, dq0, dp1, dq1), (out, dout), going = state
         k = fnp.astype(n, a.dtype)
         y = k * (1 - a + k)
         z = x + 2 * k + 2 - a
@@ -156,18 +156,18 @@ def _fraction(a: Any, x: Any, active: Any) -> tuple[Any, Any]:
         dp2, dq2 = dp1 * z - p1 - dp0 * y + p0 * k, dq1 * z - q1 - dq0 * y + q0 * k
         new = p2 / q2
         dnew = (dp2 - new * dq2) / q2
-        # A few roundings: convergents may go on to alternate between neighbouring numbers.
-        near = 4 * eps * fnp.abs(new)
-        moving = (fnp.abs(new - out) > near) | (fnp.abs(dnew - dout) > near + 4 * eps * fnp.abs(dnew))
+        # Up to a few roundings, that of the difference in dnew included: convergents may alternate between neighbours.
+        near, spread = 4 * eps * fnp.abs(new), 4 * eps * fnp.abs(dp2 / q2)
+        moving = (fnp.abs(new - out) > near) | (fnp.abs(dnew - dout) > near + spread)
         s = fnp.where(fnp.abs(p2) > big, 1 / big, 1.0)
         values, slopes = [tuple([v * s for v in vs]) for vs in ((p1, q1, p2, q2), (dp1, dq1, dp2, dq2))]
-        return n + 1, values, slopes, (new, dnew), fnp.any(active & moving)
+        return n + 1, values, slopes, (new, dnew), going & moving
 
     one, none = fnp.ones_like(a), fnp.zeros_like(a)
     q1 = (x + 2 - a) * x
     out, dout = (x + 1) / q1, (x + 1) * x / fnp.square(q1)
-    start = (fnp.asarray(1), (one, x, x + 1, q1), (none, none, none, -x), (out, dout), fnp.any(active))
-    return while_loop(lambda s: (s[0] < 2000) & s[4], step, start)[3]  # type: ignore[no-any-return]
+    start = (fnp.asarray(1), (one, x, x + 1, q1), (none, none, none, -x), (out, dout), active)
+    return while_loop(lambda s: (s[0] < 2000) & fnp.any(s[4]), step, start)[3]  # type: ignore[no-any-return]
 
 
 def _parts(a: Any, x: Any) -> tuple[Any, Any, Any]:
