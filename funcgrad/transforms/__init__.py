@@ -2,10 +2,6 @@
 
 from funcgrad.transforms.autodiff import (
     grad,
-    hessian,
-    jacfwd,
-    jacobian,
-    jacrev,
     jvp,
     linear_transpose,
     linearize,
@@ -16,6 +12,7 @@ from funcgrad.transforms.batching import vmap
 from funcgrad.transforms.custom import custom_jvp, custom_vjp
 from funcgrad.transforms.explain import DonationWarning, RetraceWarning
 from funcgrad.transforms.inspect import ShapeDtypeStruct, eval_shape, make_graph, make_jaxpr
+from funcgrad.transforms.jacobians import hessian, jacfwd, jacobian, jacrev
 from funcgrad.transforms.jit import clear_caches, disable_jit, jit
 from funcgrad.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from funcgrad import dtypes, tree
-from funcgrad.control.call import CustomJVP, CustomVJP, trace_rule
+from funcgrad.control.custom import CustomJVP, CustomVJP, trace_rule
 from funcgrad.errors import MissingRule, TreeError, message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
