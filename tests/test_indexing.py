@@ -288,6 +288,12 @@ def test_numpy_and_dlpack_interchange() -> None:
         x * [1.0, 2.0]
 
 
+def test_arrays_and_traced_values_are_instances_of_ndarray() -> None:
+    seen = []
+    fg.jit(lambda a: seen.append(isinstance(a, fnp.ndarray)) or a)(np.ones(2, np.float32))
+    assert seen == [True] and isinstance(fnp.ones(2), fnp.ndarray) and not isinstance(np.ones(2), fnp.ndarray)
+
+
 def test_in_place_operators_rebind() -> None:
     x = y = fnp.asarray([1.0, 2.0])
     x += 1

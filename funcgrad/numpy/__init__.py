@@ -9,7 +9,6 @@ Array(1.5, dtype=float32)
 """
 
 # ruff: noqa: F403
-from funcgrad.array import Array
 from funcgrad.numpy import (
     arithmetic,
     choices,
@@ -74,8 +73,9 @@ from funcgrad.numpy.sorting import *
 from funcgrad.numpy.statistics import *
 from funcgrad.numpy.types import *
 from funcgrad.numpy.types import bool_
+from funcgrad.trace import Value
 
-ndarray = Array
+ndarray = Value  # arrays and traced values alike, as isinstance(x, jax.numpy.ndarray) has it
 bool = bool_
 __array_api_version__ = "2024.12"
 

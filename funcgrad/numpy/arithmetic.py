@@ -19,6 +19,7 @@ from funcgrad.numpy.promotion import (
     numbers,
     operand,
     promote_args,
+    same_kind_pair,
 )
 from funcgrad.primitive import apply
 from funcgrad.prims import logic, pointwise
@@ -98,6 +99,9 @@ def divide(x1: Any, x2: Any, /) -> Any:
     >>> fnp.divide(fnp.asarray([1, 2]), 2)
     Array([0.5, 1. ], dtype=float32)
     """
+    pair = same_kind_pair(x1, x2)
+    if pair is not None and pair[0].aval.dtype in dtypes.FLOATS:
+        return pointwise.div(*pair)
     a, b = broadcast_args("divide", *floating("divide", x1, x2))
     return pointwise.div(a, b)
 

@@ -134,12 +134,25 @@ def is_floating(x: Any) -> bool:
     return x.aval.dtype in dtypes.FLOATS
 
 
+def same_kind_pair(x: Any, y: Any) -> tuple[Any, Any] | None:
+    """Two operands that need no promotion, or None: arrays of one type, or a float array beside a Python number."""
+    if isinstance(x, Value):
+        if isinstance(y, Value):
+            return (x, y) if x.aval is y.aval else None
+        if (type(y) is float or type(y) is int) and x.aval.dtype in dtypes.FLOATS:
+            return x, Literal(y, x.aval.dtype)
+    elif (type(x) is float or type(x) is int) and isinstance(y, Value) and y.aval.dtype in dtypes.FLOATS:
+        return Literal(x, y.aval.dtype), y
+    return None
+
+
 def binary(name: str, prim: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
     """Promote, broadcast, apply."""
-    if isinstance(x, Value) and isinstance(y, Value) and x.aval is y.aval:
-        return prim(x, y)
-    a, b = broadcast_args(name, *promote_args(name, x, y))
-    return prim(a, b)
+    pair = same_kind_pair(x, y)
+    if pair is None:
+        a, b = broadcast_args(name, *promote_args(name, x, y))
+        return prim(a, b)
+    return prim(*pair)
 
 
 def floating(name: str, *xs: Any) -> list[Any]:
