@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from funcgrad import random, tree
 from funcgrad.errors import ShapeError, message
 
-__all__ = ["Batches", "batches", "prefetch"]
+__all__ = ["Batches", "batches", "bucket", "prefetch"]
 
 Last = Literal["drop", "keep", "pad"]
 
@@ -126,6 +126,63 @@ def batches(
     if shuffle and key is None:
         key = random.key(0)
     return Batches(arrays, batch_size, shuffle, last, key, epochs)
+
+
+def bucket(
+    examples: Sequence[Any], sizes: Sequence[int], *, fill: float | int = 0, rows: int | None = None
+) -> tuple[Any, np.ndarray[Any, Any]]:
+    """Return sequences of different lengths as one batch, padded to one of ``sizes``, and the mask of what counts.
+
+    Each example is an array (length, ...) or a tree of arrays of one length.  The batch has shape (examples, size,
+    ...), where size is the smallest of ``sizes`` that holds the longest, and the mask is (examples, size), bool: a
+    jitted function is traced once for each size that occurs.  With ``rows`` the batch is filled up to that many
+    examples, too.
+    The mask is what :func:`funcgrad.nn.masked_mean`, attention (as ``mask[:, None, None, :]``), the normalisations and
+    :func:`funcgrad.nn.scan_cell` take.
+
+    Raises ShapeError when an example is longer than every size, when there are more than ``rows``, or when the leaves
+    of an example differ in length.
+
+    >>> x, mask = bucket([np.array([1, 2, 3]), np.array([4])], [4, 8])
+    >>> x.tolist(), mask.astype(int).tolist()
+    ([[1, 2, 3, 0], [4, 0, 0, 0]], [[1, 1, 1, 0], [1, 0, 0, 0]])
+    """
+    if not examples or not sizes:
+        raise ValueError(message("bucket", "examples and sizes are required", f"{len(examples)} and {len(sizes)}"))
+    flat, treedef = tree.flatten(examples[0])
+    leaves = [[np.asarray(x) for x in flat]]
+    leaves += [[np.asarray(x) for x in treedef.flatten_up_to(e, "bucket")] for e in examples[1:]]
+    lengths = [_length(xs, i) for i, xs in enumerate(leaves)]
+    size = min([s for s in sizes if s >= max(lengths)], default=None)
+    if size is None:
+        way_out = "add a larger size, or cut the example"
+        raise ShapeError(message("bucket", f"no example may be longer than {max(sizes)}", str(max(lengths)), way_out))
+    count = len(examples) if rows is None else rows
+    if count < len(examples):
+        raise ShapeError(message("bucket", f"at most rows={rows} examples fit", str(len(examples))))
+    mask = np.arange(size) < np.array([*lengths, *[0] * (count - len(examples))])[:, None]
+    padded = [_padded(column, (count, size), fill) for column in zip(*leaves, strict=True)]
+    return tree.unflatten(treedef, padded), mask
+
+
+def _length(xs: Sequence[np.ndarray[Any, Any]], i: int) -> int:
+    """The common length of an example's arrays."""
+    found = {x.shape[0] if x.ndim else -1 for x in xs}
+    if len(found) != 1 or -1 in found:
+        got = f"{', '.join(str(x.shape) for x in xs) or 'no arrays'} in example {i}"
+        raise ShapeError(message("bucket", "the arrays of an example must share their first axis", got))
+    return found.pop()
+
+
+def _padded(column: Sequence[np.ndarray[Any, Any]], shape: tuple[int, int], fill: Any) -> np.ndarray[Any, Any]:
+    """One array of the batch; the examples must agree in all but their lengths."""
+    rest = {x.shape[1:] for x in column}
+    if len(rest) != 1:
+        raise ShapeError(message("bucket", "examples must differ in their first axis only", f"{sorted(rest)}"))
+    out = np.full((*shape, *rest.pop()), fill, np.result_type(*{x.dtype for x in column}))
+    for i, x in enumerate(column):
+        out[i, : len(x)] = x
+    return out
 
 
 def prefetch(items: Iterable[Any] | Callable[[], Iterable[Any]], size: int = 2) -> Iterator[Any]:

@@ -27,7 +27,7 @@ from funcgrad.nn.normalisation import (
     masked_mean,
 )
 from funcgrad.nn.pooling import avg_pool, max_pool, min_pool
-from funcgrad.nn.recurrent import GRUCell, LSTMCell
+from funcgrad.nn.recurrent import GRUCell, LSTMCell, scan_cell
 
 __all__ = [
     *_functions,
@@ -63,6 +63,7 @@ __all__ = [
     "partition",
     "replace_at",
     "rope",
+    "scan_cell",
     "sinusoidal_positions",
     "static",
     "summary",

@@ -10,6 +10,7 @@ from funcgrad import numpy as fnp
 from funcgrad.errors import ShapeError, message
 from funcgrad.nn import initializers
 from funcgrad.nn.module import fill, module, static
+from funcgrad.numpy.promotion import promote_args
 
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d"]
 
@@ -69,9 +70,10 @@ class _Conv:
                     str(tuple(x.shape)),
                 )
             )
+        x, kernel = promote_args(type(self).__name__, x, me.kernel)
         y = lax.conv_general_dilated(
             x,
-            me.kernel,
+            kernel,
             me.strides,
             me.padding,
             rhs_dilation=me.dilation,
@@ -184,7 +186,8 @@ class _ConvTranspose:
         if x.ndim != self.spatial + 2 or x.shape[-1] != me.kernel.shape[-2]:
             requirement = f"rank {self.spatial + 2} with {me.kernel.shape[-2]} channels last is required"
             raise ShapeError(message(type(self).__name__, requirement, str(tuple(x.shape))))
-        y = lax.conv_transpose(x, me.kernel, me.strides, me.padding, me.dilation)
+        x, kernel = promote_args(type(self).__name__, x, me.kernel)
+        y = lax.conv_transpose(x, kernel, me.strides, me.padding, me.dilation)
         return y if me.bias is None else y + me.bias
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,7 +104,7 @@ class Dropout:
 
 @module
 class Sequential:
-    """Functions and modules one after another; a Dropout among them gets its own key.
+    """Functions and modules one after another; a module that takes a ``key`` (a Dropout) gets its own.
 
     >>> Sequential([Linear(2, 3, key=random.key(0)), fnp.tanh])(fnp.ones((1, 2))).shape
     (1, 3)
@@ -118,10 +119,14 @@ class Sequential:
         fill(self, layers=held, functions=tuple(kinds))
 
     def __call__(self, x: Any, *, key: Any = None, deterministic: bool = False) -> Any:
+        given = {"key": key, "deterministic": deterministic}
         for i, (layer, function) in enumerate(zip(self.layers, self.functions, strict=True)):
-            if isinstance(layer, Dropout):
-                own = None if key is None else random.fold_in(key, i)
-                x = layer(x, key=own, deterministic=deterministic)
-            else:
-                x = layer(x) if function is None else function(x)
+            if function is not None:
+                x = function(x)
+                continue
+            names = inspect.signature(type(layer).__call__).parameters.keys() & given.keys()
+            own = {name: given[name] for name in names}
+            if own.get("key") is not None:
+                own["key"] = random.fold_in(key, i)
+            x = layer(x, **own)
         return x

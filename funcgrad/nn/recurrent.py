@@ -1,16 +1,17 @@
-"""Recurrent cells, to be run by ``lax.scan``."""
+"""Recurrent cells, run by ``lax.scan`` or, over padded sequences, by ``scan_cell``."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from funcgrad import lax, random, tree
 from funcgrad import numpy as fnp
-from funcgrad import random
+from funcgrad.errors import ShapeError, message
 from funcgrad.nn import initializers
 from funcgrad.nn.functions import sigmoid
 from funcgrad.nn.module import fill, module
 
-__all__ = ["GRUCell", "LSTMCell"]
+__all__ = ["GRUCell", "LSTMCell", "scan_cell"]
 
 
 @module
@@ -86,3 +87,34 @@ class GRUCell:
         n = fnp.tanh(xn + r * hn)
         h = (1.0 - z) * n + z * h
         return h, h
+
+
+def scan_cell(cell: Any, xs: Any, carry: Any = None, *, mask: Any = None, reverse: bool = False) -> tuple[Any, Any]:
+    """Run a cell over sequences (batch, length, features); return the last carry and the outputs.
+
+    Where ``mask`` (batch, length) is False the carry stays as it is and the output is 0, so that the last carry is that
+    of each sequence's own end, also in ``reverse``.  ``carry`` is the cell's zero state by default.
+
+    >>> cell = GRUCell(2, 3, key=random.key(0))
+    >>> last, ys = scan_cell(cell, fnp.ones((1, 4, 2)), mask=fnp.asarray([[True, True, False, False]]))
+    >>> bool((ys[:, 1] == last).all()), ys[0, 3].tolist()
+    (True, [0.0, 0.0, 0.0])
+    """
+    if xs.ndim < 3:
+        requirement = "sequences (batch, length, features) are required"
+        raise ShapeError(message("scan_cell", requirement, str(tuple(xs.shape)), "add a batch of one: x[None]"))
+    carry = cell.init_carry((xs.shape[0],)) if carry is None else carry
+    by_time = fnp.moveaxis(xs, 1, 0)
+    if mask is None:
+        carry, ys = lax.scan(cell, carry, by_time, reverse=reverse)
+        return carry, fnp.moveaxis(ys, 0, 1)
+    mask = fnp.broadcast_to(fnp.asarray(mask, bool), xs.shape[:2])
+
+    def step(old: Any, item: tuple[Any, Any]) -> tuple[Any, Any]:
+        x, on = item
+        on = on[:, None]
+        new, y = cell(old, fnp.where(on, x, 0.0))
+        return tree.map(lambda a, b: fnp.where(on, a, b), new, old), fnp.where(on, y, 0.0)
+
+    carry, ys = lax.scan(step, carry, (by_time, mask.T), reverse=reverse)
+    return carry, fnp.moveaxis(ys, 0, 1)
