@@ -21,10 +21,11 @@ LAYERS = [
     ["passes"],
     ["control"],
     ["runtime"],
+    ["host"],
     ["array", "numpy", "operators"],
     ["transforms"],
     ["lax"],
-    ["random", "nn", "losses", "optim", "data", "train_step", "training", "io", "debug", "flatten_util"],
+    ["random", "nn", "losses", "optim", "data", "train_step", "training", "io", "debug", "environment", "flatten_util"],
     ["testing", "test_util", "demo"],
 ]
 RANK = {name: i for i, row in enumerate(LAYERS) for name in row}
