@@ -8,9 +8,19 @@ Array(6., dtype=float32)
 from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, training, tree
 from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
+from funcgrad.debug import debug_nans, pure_callback
+from funcgrad.environment import (
+    default_backend,
+    device_count,
+    effects_barrier,
+    local_device_count,
+    local_devices,
+    print_environment_info,
+    typeof,
+)
 from funcgrad.io import load, save
 from funcgrad.numpy.precision import default_matmul_precision
-from funcgrad.runtime.device import devices
+from funcgrad.runtime.device import Device, devices
 from funcgrad.train_step import TrainState, TrainStep, make_train_step
 from funcgrad.transforms import (
     DonationWarning,
@@ -20,9 +30,12 @@ from funcgrad.transforms import (
     checkpoint_name,
     checkpoint_policies,
     clear_caches,
+    closure_convert,
+    custom_gradient,
     custom_jvp,
     custom_vjp,
     disable_jit,
+    ensure_compile_time_eval,
     eval_shape,
     grad,
     hessian,
@@ -35,6 +48,8 @@ from funcgrad.transforms import (
     linearize,
     make_graph,
     make_jaxpr,
+    named_call,
+    named_scope,
     remat,
     value_and_grad,
     vjp,
@@ -44,6 +59,21 @@ from funcgrad.transforms import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Device",
+    "closure_convert",
+    "custom_gradient",
+    "debug_nans",
+    "default_backend",
+    "device_count",
+    "effects_barrier",
+    "ensure_compile_time_eval",
+    "local_device_count",
+    "local_devices",
+    "named_call",
+    "named_scope",
+    "print_environment_info",
+    "pure_callback",
+    "typeof",
     "Array",
     "block_until_ready",
     "checkpoint",

@@ -53,6 +53,7 @@ class _Origin(threading.local):
     """Per thread: the line that the operation at hand comes from, while a rule or a replay stands for the user."""
 
     site: Site | None = None
+    scope: str = ""  # the names of named_scope, each followed by a slash
 
 
 origin = _Origin()
@@ -74,7 +75,7 @@ def caller_site() -> Site | None:
         code = frame.f_code
         file = code.co_filename
         if not is_own_file(file) and str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN:
-            return Site(file, frame.f_lineno, code.co_name)
+            return Site(file, frame.f_lineno, origin.scope + code.co_name)
         frame = frame.f_back
     return None
 

@@ -166,7 +166,7 @@ class Builder:
                 xs = [self._known_atom(a) for a in eqn.inputs]
                 if any(x is None for x in xs) or getattr(eqn.prim, "collective", False):
                     return None
-                with _paused():
+                with paused():
                     outs = evaluate(eqn.prim, xs)
                 self.known.update(zip(eqn.outputs, outs, strict=True))
         return self.known.get(var)
@@ -251,7 +251,7 @@ def building(builder: Builder) -> Iterator[Builder]:
 
 
 @contextmanager
-def _paused() -> Iterator[None]:
+def paused() -> Iterator[None]:
     """No builder active: concrete evaluation in the middle of a trace."""
     saved, _local.stack = _local.stack, []
     try:

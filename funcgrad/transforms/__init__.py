@@ -9,11 +9,13 @@ from funcgrad.transforms.autodiff import (
     vjp,
 )
 from funcgrad.transforms.batching import vmap
+from funcgrad.transforms.closures import closure_convert, custom_gradient, ensure_compile_time_eval
 from funcgrad.transforms.custom import custom_jvp, custom_vjp
 from funcgrad.transforms.explain import DonationWarning, RetraceWarning
 from funcgrad.transforms.inspect import ShapeDtypeStruct, eval_shape, make_graph, make_jaxpr
 from funcgrad.transforms.jacobians import hessian, jacfwd, jacobian, jacrev
 from funcgrad.transforms.jit import clear_caches, disable_jit, jit
+from funcgrad.transforms.naming import named_call, named_scope
 from funcgrad.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
 
 __all__ = [
@@ -24,9 +26,12 @@ __all__ = [
     "checkpoint_name",
     "checkpoint_policies",
     "clear_caches",
+    "closure_convert",
+    "custom_gradient",
     "custom_jvp",
     "custom_vjp",
     "disable_jit",
+    "ensure_compile_time_eval",
     "eval_shape",
     "grad",
     "hessian",
@@ -39,6 +44,8 @@ __all__ = [
     "linearize",
     "make_graph",
     "make_jaxpr",
+    "named_call",
+    "named_scope",
     "remat",
     "value_and_grad",
     "vjp",
