@@ -103,6 +103,11 @@ SMOOTH: dict[str, list[Entry]] = {
         "-x + (+y) + abs(x) + p % 0.7 + x // 0.3",
         "np.interp(x, r, w)",
         "np.unwrap(3 * v)",
+        ("np.logsumexp(x)", "np.log(np.exp(x).sum())"),
+        ("np.logsumexp(t, axis=(0, 2), keepdims=True)", "np.log(np.exp(t).sum((0, 2), keepdims=True))"),
+        ("np.logsumexp(x, axis=1, b=p)", "np.log((p * np.exp(x)).sum(1))"),
+        ("np.logsumexp(x, where=b, b=p[0])", "np.log((p[0] * np.exp(x) * b).sum())"),
+        ("np.logsumexp(x, 1, y, return_sign=True)[0]", "np.log(np.abs((y * np.exp(x)).sum(1)))"),
     ],
     "manipulation": [
         "np.reshape(x, (2, -1)) * 2",

@@ -160,6 +160,15 @@ def test_where_guards_values_and_gradients() -> None:
     assert float(nan[4]) == 0.0
 
 
+def test_logsumexp_of_nothing_and_of_infinities() -> None:
+    x = fnp.asarray([[-np.inf, -np.inf], [np.inf, 1.0], [1000.0, 1000.0], [0.0, -np.inf]])
+    np.testing.assert_allclose(fnp.logsumexp(x, axis=1), [-np.inf, np.inf, 1000 + np.log(2), 0.0], rtol=1e-6)
+    grad = np.asarray(fg.grad(lambda v: fnp.logsumexp(v, axis=1)[np.array([0, 2, 3])].sum())(x))
+    np.testing.assert_allclose(grad, [[0, 0], [0, 0], [0.5, 0.5], [1, 0]])
+    assert fnp.logsumexp(x[:0], axis=0).tolist() == [-np.inf, -np.inf]
+    assert fnp.logsumexp(x, where=np.zeros((4, 2), bool)).item() == -np.inf
+
+
 def test_gradient_conventions() -> None:
     one = lambda f, x: np.asarray(fg.grad(lambda v: f(v).sum())(fnp.asarray(x, fnp.float32)))
     np.testing.assert_array_equal(one(fnp.abs, [0.0, -2.0, 3.0]), [0, -1, 1])

@@ -18,6 +18,7 @@ from funcgrad.numpy import (
     creation,
     cumulative,
     diagonals,
+    exponentials,
     functions,
     gathering,
     grid_objects,
@@ -50,6 +51,7 @@ from funcgrad.numpy.counting import *
 from funcgrad.numpy.creation import *
 from funcgrad.numpy.cumulative import *
 from funcgrad.numpy.diagonals import *
+from funcgrad.numpy.exponentials import *
 from funcgrad.numpy.functions import *
 from funcgrad.numpy.gathering import *
 from funcgrad.numpy.grid_objects import *
@@ -88,6 +90,7 @@ __all__ += counting.__all__
 __all__ += creation.__all__
 __all__ += cumulative.__all__
 __all__ += diagonals.__all__
+__all__ += exponentials.__all__
 __all__ += functions.__all__
 __all__ += gathering.__all__
 __all__ += grid_objects.__all__

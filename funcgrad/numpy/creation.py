@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.array import SCALARS
+from funcgrad.array import SCALARS, new_arrays
 from funcgrad.array import asarray as _asarray
 from funcgrad.errors import message
-from funcgrad.ir import Literal
+from funcgrad.ir import Aval, Literal
 from funcgrad.numpy.promotion import (
     array_of,
     as_int,
@@ -31,6 +31,7 @@ from funcgrad.numpy.promotion import (
 )
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, pointwise
+from funcgrad.runtime import device as _device
 from funcgrad.trace import Value
 
 __all__ = [
@@ -129,11 +130,24 @@ def fromiter(iterable: Any, dtype: Any = float, count: int = -1) -> Any:
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Any:
     """Return an array with the data of an object of another library that speaks DLPack.
 
+    On the cpu device it is the same memory, without a copy, where the data is contiguous and of a dtype that stays as
+    it is: then it must not be written to while the array lives.  ``copy=True`` copies, ``copy=False`` raises
+    BufferError rather than copy.
+
     >>> fnp.from_dlpack(np.arange(3, dtype=np.float32))
     Array([0., 1., 2.], dtype=float32)
     """
-    host = x if isinstance(x, (Value, np.ndarray)) else np.from_dlpack(x)
-    return asarray(host, copy=copy, device=device)
+    if isinstance(x, Value):
+        return asarray(x, copy=copy, device=device)
+    host = x if isinstance(x, np.ndarray) else np.from_dlpack(x)
+    dev = _device.get(device) if device is not None else _device.default()
+    fits = host.dtype in dtypes.ALL and (host.dtype != dtypes.float64 or dev.float64)
+    if dev.name == "cpu" and not copy and fits and host.size and host.flags.c_contiguous and host.flags.aligned:
+        return new_arrays([dev.wrap(host)], [Aval(host.shape, host.dtype)], dev)[0]
+    if copy is False:
+        requirement = "contiguous data of a dtype that the cpu device holds is required with copy=False"
+        raise BufferError(message("from_dlpack", requirement, f"{host.dtype}{list(host.shape)} for {dev.name}"))
+    return asarray(host, device=dev)
 
 
 # -- constants ---------------------------------------------------------------------------------------------------

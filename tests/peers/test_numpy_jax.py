@@ -23,7 +23,7 @@ from surface import SMOOTH, STEPS, Entry, entries, evaluate, names, operands, pa
 
 EPS = float(np.finfo(np.float32).eps)
 # What JAX does differently on purpose, or lacks.
-ONLY_OURS = ("safe_norm", "polyfit(r, v, 1, w=w)", "astype(np.float64)")
+ONLY_OURS = ("safe_norm", "logsumexp", "polyfit(r, v, 1, w=w)", "astype(np.float64)")
 # Shapes decided by values, which jit cannot trace.
 BY_VALUE = (
     "unique",
