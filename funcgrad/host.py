@@ -71,6 +71,8 @@ def _host_array(x: Any) -> np.ndarray[Any, Any]:
         raise DTypeError(
             message("asarray", "array-like data is required", got, "give nested lists of one length")
         ) from None
+    if a.dtype == np.object_ and a.size and all(isinstance(v, int) for v in a.flat):
+        raise OverflowError(message("asarray", "integers must fit int32", f"{max(a.flat, key=abs)}", "use float(x)"))
     if a.dtype.kind in "OUSV" and a.dtype != dtypes.bfloat16:
         got = f"{type(x).__name__} {str(x)[:60]!r}"
         raise DTypeError(message("asarray", "numbers are required", got, "convert it, or keep it out of the tree"))

@@ -574,7 +574,17 @@ def test_host_data_that_holds_no_numbers(data: Any, part: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad", [1 << 31, -(1 << 31) - 1, np.array([1 << 40]), np.array([-(1 << 40)]), [1 << 33], np.uint64(1 << 40)]
+    "bad",
+    [
+        1 << 31,
+        -(1 << 31) - 1,
+        10**30,
+        [10**30, 1],
+        np.array([1 << 40]),
+        np.array([-(1 << 40)]),
+        [1 << 33],
+        np.uint64(1 << 40),
+    ],
 )
 def test_integers_that_do_not_fit(bad: Any) -> None:
     check(lambda: fnp.asarray(bad), OverflowError, "integers must fit ")
