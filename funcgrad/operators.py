@@ -142,14 +142,35 @@ def tolist(self: Any) -> Any:
 def _dlpack(
     self: Any, /, *, stream: Any = None, max_version: Any = None, dl_device: Any = None, copy: bool | None = None
 ) -> Any:
-    """Export a copy of the values in host memory, which the importer may write to."""
+    """Lend the memory itself where it is the host's (the cpu and numpy devices), else a copy; bfloat16 becomes float32.
+
+    Importers that speak DLPack 1 are told that it is read-only; the others must not write to it.  While it is lent, a
+    donation takes a copy.  With ``copy`` the importer may write.
+    """
     if dl_device is not None and tuple(dl_device) != (1, 0):
         raise BufferError(message("__dlpack__", "data is exported in host memory, device (1, 0)", str(dl_device)))
-    if copy is False:
-        raise BufferError(message("__dlpack__", "an export is a copy: arrays are immutable", "copy=False"))
-    host = concrete(self, TracerArrayConversionError, "__dlpack__").numpy()
-    version = {} if max_version is None else {"max_version": max_version}
-    return np.array(host).__dlpack__(stream=stream, **version)
+    value = concrete(self, TracerArrayConversionError, "__dlpack__")
+    shared = value.device.name in ("cpu", "numpy") and value.dtype != dtypes.bfloat16
+    if copy is False and not shared:
+        raise BufferError(
+            message("__dlpack__", "the data must be in host memory as it is", f"{value.aval}, copy=False")
+        )
+    host = value.numpy()
+    versioned = VERSIONED and max_version is not None and tuple(max_version) >= (1, 0)
+    lent = np.array(host) if copy or not shared else host if versioned else np.asarray(_Lent(host))
+    return lent.__dlpack__(stream=stream, **({"max_version": max_version} if versioned else {}))
+
+
+# Whether numpy can say that what it exports is read-only.
+VERSIONED = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
+class _Lent:
+    """The memory of a read-only array for importers that cannot be told so, and would refuse it."""
+
+    def __init__(self, host: np.ndarray[Any, Any]):
+        self.host = host
+        self.__array_interface__ = {**host.__array_interface__, "data": (host.__array_interface__["data"][0], False)}
 
 
 def _dlpack_device(self: Any) -> tuple[int, int]:

@@ -224,7 +224,7 @@ def test_array_object(device: str) -> None:
     np.testing.assert_array_equal(np.from_dlpack(x), x)
     np.testing.assert_array_equal(fnp.from_dlpack(np.arange(3, dtype=np.int32)), [0, 1, 2])
     with pytest.raises(BufferError, match="copy=False"):
-        x.__dlpack__(copy=False)
+        fnp.astype(x, "bfloat16").__dlpack__(copy=False)
 
 
 # -- dtypes ------------------------------------------------------------------------------------------------------
