@@ -7,6 +7,7 @@ concrete arguments is concrete: a tracer's value is computed when Python asks fo
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -341,12 +342,17 @@ def trace(
     values = values or [None] * len(avals)
     with building(builder):
         inputs = [builder.input(a, v) for a, v in zip(avals, values, strict=True)]
-        labels: Callable[[], list[str]] = getattr(fun, "argument_names", list)
-        builder.arguments = lambda: dict(zip([t.var for t in inputs], labels(), strict=False))
+        builder.arguments = functools.partial(_label, [t.var for t in inputs], fun)
         outs = fun(*inputs)
         atoms = [builder.atom(o) for o in outs]
     graph = builder.graph([t.var for t in inputs], atoms)
     return Traced(graph, [x for _, x in builder.captured.values()], builder.known)
+
+
+def _label(inputs: Sequence[Var], fun: Any) -> dict[Var, str]:
+    """The names of a function's arguments, where it knows them.  Holds no tracers: they would keep each other alive."""
+    names: Callable[[], list[str]] = getattr(fun, "argument_names", list)
+    return dict(zip(inputs, names(), strict=False))
 
 
 def replay(graph: Graph, args: Sequence[Any], known: dict[Var, Value] | None = None) -> list[Any]:
