@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
+import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,14 +151,11 @@ def test_one_row_does_not_disturb_another() -> None:
 
 def test_a_matrix_at_the_end_of_readable_memory() -> None:
     """Nothing past the last element is read: the page after it may not be touched."""
-    mmap = pytest.importorskip("mmap")
     size = 16384
     memory = mmap.mmap(-1, 2 * size)
-    libc = ffi.dlopen(None)
-    ffi_lib = pytest.importorskip("ctypes")
-    start = ffi_lib.addressof(ffi_lib.c_char.from_buffer(memory))
-    mprotect = ffi_lib.CDLL(None).mprotect
-    assert libc is not None and mprotect(ffi_lib.c_void_p(start + size), size, 0) == 0
+    guard = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)) + size)
+    mprotect = ctypes.CDLL(None).mprotect
+    assert mprotect(guard, size, 0) == 0
     try:
         for k, n in [(7, 3), (5, 17), (300, 10), (9, 33), (64, 1), (1, 50)]:
             b: Array = np.frombuffer(memory, np.float32, k * n, size - 4 * k * n).reshape(k, n)
@@ -168,17 +168,15 @@ def test_a_matrix_at_the_end_of_readable_memory() -> None:
                 run(DOT, dot_words(F32, b.T, a.T, turned, (F32, F32, F32)), [b, a], [turned])
                 np.testing.assert_array_equal(turned, k)
     finally:
-        assert mprotect(ffi_lib.c_void_p(start + size), size, 3) == 0
+        assert mprotect(guard, size, mmap.PROT_READ | mmap.PROT_WRITE) == 0
 
 
-def openblas() -> Any:
-    """cblas_sgemm of the OpenBLAS package, as a pointer; it must be the one-threaded call."""
+def openblas() -> tuple[Any, Any]:
+    """An OpenBLAS that runs on the calling thread, and its cblas_sgemm as a pointer."""
     package = pytest.importorskip("scipy_openblas32")
-    ctypes = pytest.importorskip("ctypes")
-    blas = ctypes.CDLL(f"{package.get_lib_dir()}/{package.get_library(fullname=True)}")
+    blas = ctypes.CDLL(str(Path(package.get_lib_dir()) / package.get_library(fullname=True)))
     blas.scipy_openblas_set_num_threads(1)
-    address = ctypes.cast(blas.scipy_cblas_sgemm, ctypes.c_void_p).value
-    return blas, ffi.cast("fg_sgemm", address)
+    return blas, ffi.cast("fg_sgemm", ctypes.cast(blas.scipy_cblas_sgemm, ctypes.c_void_p).value)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
