@@ -89,6 +89,7 @@ SMOOTH: dict[str, list[Entry]] = {
         "np.deg2rad(x) + np.rad2deg(y)",
         "np.clip(x, -0.5, 0.6)",
         "np.clip(x, -p, None)",
+        "np.clip(x, a_min=-0.3, a_max=p)",
         "np.where(x > 0.1, x * y, y)",
         "np.where(b, x, 2.0)",
         "np.nan_to_num(x)",

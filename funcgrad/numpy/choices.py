@@ -82,12 +82,15 @@ def _ignoring_nan(name: str, prim: Callable[[Any, Any], Any], x1: Any, x2: Any) 
     return pointwise.select(logic.isnan(a), b, pointwise.select(logic.isnan(b), a, out))
 
 
-def clip(arr: Any, /, min: Any = None, max: Any = None) -> Any:
+def clip(arr: Any, /, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Any:
     """Return arr limited to [min, max]; the gradient by arr is 0 on and outside the bounds.
+
+    ``a_min`` and ``a_max`` are numpy's older names of the bounds.
 
     >>> fnp.clip(fnp.asarray([-1.0, 0.5, 9.0]), 0, 1)
     Array([0. , 0.5, 1. ], dtype=float32)
     """
+    min, max = a_min if min is None else min, a_max if max is None else max
     given = [b for b in (min, max) if b is not None]
     if not given:
         return array_of("clip", arr)
