@@ -11,24 +11,24 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
-from funcgrad import dtypes, tree
-from funcgrad.array import Array, Gone, Read, asarray, copy_on, default_device, is_data, new_arrays, to_host
+from funcgrad import tree
+from funcgrad.array import Array, Gone, Read, asarray, copy_on, default_device, new_arrays
 from funcgrad.control.call import Call
 from funcgrad.errors import message
-from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.numpy.precision import default_precision
 from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, named_axes, trace
 from funcgrad.transforms.arguments import Chosen
+from funcgrad.transforms.entry import Entry, aval_of, check_hashable, upload
 from funcgrad.transforms.explain import (
     Signature,
     differences,
@@ -38,7 +38,7 @@ from funcgrad.transforms.explain import (
     report_donation,
     report_retrace,
 )
-from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, values_of, without_static
+from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, without_static
 from funcgrad.transforms.nonfinite import check_results, checks_results
 from funcgrad.transforms.stages import JitStats, Traced
 
@@ -80,48 +80,6 @@ def clear_caches() -> None:
 def context() -> tuple[Any, ...]:
     """What a trace depends on beside its arguments: named axes and the precision of products."""
     return named_axes(), default_precision()
-
-
-class Entry:
-    """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
-
-    __slots__ = (
-        "avals",
-        "build",
-        "captured",
-        "context",
-        "device",
-        "devices",
-        "donated",
-        "executable",
-        "graph",
-        "host",
-        "match",
-        "out_avals",
-        "out_tree",
-        "signature",
-    )
-
-    def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Any], out_tree: tree.TreeDef):
-        self.signature, self.graph, self.out_tree = signature, graph, out_tree
-        self.avals, self.out_avals = list(signature.avals), graph.out_avals
-        self.match, self.build = tree.matcher(signature.treedef), tree.builder(out_tree)
-        self.device = dev = signature.device
-        self.context = signature.context
-        self.devices = [dev] * len(self.avals)
-        self.host: tuple[int, ...] = ()  # the leaves that were host data at the last call
-        self.captured = [c if isinstance(c, Tracer) or c.device is dev else asarray(c, device=dev) for c in captured]
-        self.donated = tuple(sorted(signature.donated))
-        self.executable: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the entry keeps: arrays closed over, constants, and an estimate of what describes the graph."""
-        plan = getattr(self.executable, "plan", None)
-        arrays: dict[int, int] = {id(c): c.aval.nbytes for c in self.captured}
-        for eqn in self.graph.eqns:
-            arrays.update({id(a): a.aval.nbytes for a in eqn.inputs if isinstance(a, Literal)})
-        return sum(arrays.values()) + 1024 * (len(self.graph.eqns) + (0 if plan is None else len(plan.nodes)))
 
 
 class Jit:
@@ -175,7 +133,7 @@ class Jit:
             given = leaves.copy()
             for i in entry.host:
                 x, aval = leaves[i], entry.avals[i]
-                storage = None if type(x) is Array else _upload(x, aval, dev)
+                storage = None if type(x) is Array else upload(x, aval, dev)
                 if storage is None:
                     return self._storages_of_any(entry, leaves)
                 given[i] = new_arrays([storage], [aval], dev)[0]
@@ -198,7 +156,7 @@ class Jit:
                 storage, new = copy_on(x, dev)
                 sent += new * aval.nbytes
             else:
-                storage = _upload(x, aval, dev)
+                storage = upload(x, aval, dev)
                 if storage is None:
                     return None
                 host.append(i)
@@ -325,11 +283,11 @@ class Jit:
         static, names = self.static.positions(len(args)), self.static.names
         fixed = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(names & set(kwargs))]
         for key, value in fixed:
-            _check_hashable(key, value, what)
+            check_hashable(key, value, what)
         dynamic, put = without_static(args, sorted(static), what)
         named = {k: v for k, v in kwargs.items() if k not in names}
         leaves, treedef = tree.flatten((dynamic, named))
-        avals = tuple([_aval(x, (dynamic, named), what, dev) for x in leaves])
+        avals = tuple([aval_of(x, (dynamic, named), what, dev) for x in leaves])
         donated = self._donated(len(args), static, dynamic, named)
         fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in names & set(kwargs)}
         # 1, 1.0 and True are equal but trace differently, so the types of static values count too.
@@ -401,42 +359,6 @@ class Jit:
 
     def __repr__(self) -> str:
         return f"jit({self.name}, {len(self._entries)} signatures)"
-
-
-def _check_hashable(key: Any, value: Hashable, what: str) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        got = f"{type(value).__name__} for {key!r}"
-        raise ValueError(
-            message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")
-        ) from None
-
-
-def _aval(x: Any, args: Any, what: str, dev: Any) -> Aval:
-    """The type that a leaf will have on the device."""
-    if isinstance(x, Array) and x.device is not dev:
-        return Aval(x.aval.shape, dtypes.host_dtype(x.aval.dtype, dev.float64))
-    if isinstance(x, Value):
-        return x.aval
-    if isinstance(x, Aval):
-        return x
-    if not is_data(x):
-        values_of(args, what, argument_path)  # raises with the path
-    host = to_host(x, None, dev.float64)
-    return Aval(host.shape, host.dtype)
-
-
-def _upload(x: Any, aval: Aval, dev: Any) -> Any:
-    """Host data as storage for one call; None when it has another type."""
-    if type(x) is np.ndarray and x.dtype == aval.dtype and x.shape == aval.shape:
-        return dev.wrap(x)
-    if isinstance(x, Tracer) or not is_data(x):
-        return None
-    if isinstance(x, Array) and x.device is dev:
-        return x.storage if x.aval == aval else None
-    host = to_host(x._host() if isinstance(x, Array) else x, None, dev.float64)
-    return dev.wrap(host) if host.shape == aval.shape and host.dtype == aval.dtype else None
 
 
 def jit(
