@@ -7,7 +7,18 @@ Array([2., 3.], dtype=float32)
 """
 
 # ruff: noqa: F403
-from funcgrad.lax import control_flow, convolution, elementwise, extras, gathering, linalg, parallel, reductions, shapes, special
+from funcgrad.lax import (
+    control_flow,
+    convolution,
+    elementwise,
+    extras,
+    gathering,
+    linalg,
+    parallel,
+    reductions,
+    shapes,
+    special,
+)
 from funcgrad.lax.control_flow import *
 from funcgrad.lax.convolution import *
 from funcgrad.lax.elementwise import *
