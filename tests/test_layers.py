@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parent.parent / "funcgrad"
 
 # From the bottom up; a module may import from its own layer's package and from the rows above it.
 LAYERS = [
-    ["errors", "tree"],
+    ["errors", "optional", "tree"],
     ["dtypes"],
     ["ir"],
     ["trace"],
@@ -25,7 +25,7 @@ LAYERS = [
     ["array", "numpy", "operators"],
     ["transforms"],
     ["lax"],
-    ["random", "nn", "losses", "optim", "data", "train_step", "training", "io", "debug", "environment", "flatten_util"],
+    ["random", "nn", "losses", "optim", "data", "train_step", "training", "io", "debug", "environment", "profiling", "flatten_util"],
     ["testing", "test_util", "demo"],
 ]
 RANK = {name: i for i, row in enumerate(LAYERS) for name in row}

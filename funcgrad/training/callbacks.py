@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from funcgrad import tree
 from funcgrad.errors import message
 from funcgrad.io import save
 from funcgrad.optim import with_hyperparams
+from funcgrad.optional import optional_module
 from funcgrad.training.history import History
 
 __all__ = ["Callback", "EarlyStopping", "LivePlot", "ReduceOnPlateau", "Run", "SaveBest"]
@@ -204,6 +204,6 @@ class LivePlot(Callback):
         if self._show is not None:
             self._show(figure)
         elif self._handle is None:
-            self._handle = importlib.import_module("IPython.display").display(figure, display_id=True)
+            self._handle = optional_module("IPython.display", "LivePlot").display(figure, display_id=True)
         else:
             self._handle.update(figure)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -14,6 +13,7 @@ from funcgrad import tree
 from funcgrad.array import is_data
 from funcgrad.errors import message
 from funcgrad.io import dotted
+from funcgrad.optional import optional_module
 
 __all__ = ["History", "Table", "numbers_of"]
 
@@ -112,7 +112,7 @@ class History:
         """
         if names is None:
             names = [n for n in self.epochs.names if n == "loss" or f"val_{n}" in self.epochs] or ["loss"]
-        figure_class = _import("matplotlib.figure", "History.plot").Figure
+        figure_class = optional_module("matplotlib.figure", "History.plot").Figure
         figure = figure_class(figsize=(6.4 * len(names), 4.0), layout="constrained")
         for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
             self._draw(axes, name)
@@ -130,14 +130,6 @@ class History:
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
         axes.legend()
-
-
-def _import(module: str, what: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        name = module.partition(".")[0]
-        raise ImportError(message(what, f"{name} is required", "none", f"pip install {name}")) from None
 
 
 def numbers_of(metrics: Any) -> dict[str, float]:

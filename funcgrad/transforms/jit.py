@@ -59,7 +59,18 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
     2.0
     """
     saved = getattr(_enabled, "off", False)
-    _enabled.off = disable
+    _enabled.off = bool(disable)
+    try:
+        yield
+    finally:
+        _enabled.off = saved
+
+
+@contextmanager
+def inline_jit() -> Iterator[None]:
+    """Inside, jitted functions are traced as a part of their caller, and remember nothing of it; loops stay loops."""
+    saved = getattr(_enabled, "off", False)
+    _enabled.off = "inline"
     try:
         yield
     finally:
@@ -68,7 +79,7 @@ def disable_jit(disable: bool = True) -> Iterator[None]:
 
 def jit_is_disabled() -> bool:
     """Whether a ``disable_jit`` is in force in this thread."""
-    return bool(getattr(_enabled, "off", False))
+    return getattr(_enabled, "off", False) is True
 
 
 def clear_caches() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -52,7 +54,10 @@ def checkpoint(
 
     @functools.wraps(fun)
     def checkpointed(*args: Any, **kwargs: Any) -> Any:
-        if current_builder() is None:
+        met = getattr(_off, "met", None)
+        if met is not None:
+            met.append(what)
+        if current_builder() is None or met is not None:
             return function(*args, **kwargs)
         dynamic, put = without_static(args, static_argnums, what)
         values, treedef = values_of((dynamic, kwargs), what, argument_path)
@@ -66,6 +71,17 @@ def checkpoint(
 
 
 remat = checkpoint
+_off = threading.local()
+
+
+@contextmanager
+def without_checkpoint() -> Iterator[list[str]]:
+    """Inside, checkpointed functions are called as if they were not; what was met is in the list."""
+    saved, _off.met = getattr(_off, "met", None), []
+    try:
+        yield _off.met
+    finally:
+        _off.met = saved
 
 
 def checkpoint_name(x: Any, name: str) -> Any:

@@ -1,0 +1,179 @@
+"""Time by operation and memory over a step: tables in a terminal, HTML in a notebook, charts with matplotlib."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from funcgrad.array import common_device
+from funcgrad.errors import DeviceError, message
+from funcgrad.optional import optional_module
+from funcgrad.passes.simplify import dead_code
+from funcgrad.trace import trace
+from funcgrad.transforms.flat import FlatFunction, avals_of, name_of, values_of
+from funcgrad.transforms.jit import inline_jit, jit
+from funcgrad.transforms.remat import without_checkpoint
+
+__all__ = ["MemoryOverTime", "OperationTime", "Profile", "memory_over_time", "plot_memory", "profile"]
+
+Path = str | os.PathLike[str]
+UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+
+
+class OperationTime(NamedTuple):
+    """One kernel call: its kind, the type of its result, seconds, its share of all, and the user's line."""
+
+    operation: str
+    type: str
+    seconds: float
+    share: float
+    site: str
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The time of each operation of a function, the longest first; prints as a table, in a notebook as HTML."""
+
+    name: str
+    rows: Sequence[OperationTime]
+    top: int = 20
+
+    @property
+    def seconds(self) -> float:
+        """All operations together; those inside loops count in their loop."""
+        return sum([r.seconds for r in self.rows if not r.operation.startswith("inner ")])
+
+    def by_operation(self) -> dict[str, float]:
+        """Return seconds by kind of operation, the longest first."""
+        total: dict[str, float] = {}
+        for r in self.rows:
+            total[r.operation] = total.get(r.operation, 0.0) + r.seconds
+        return dict(sorted(total.items(), key=lambda item: -item[1]))
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (r.operation, r.type, f"{r.seconds * 1e3:.3f}", f"{r.share:.1%}", r.site) for r in self.rows[: self.top]
+        ]
+
+    def __str__(self) -> str:
+        cells = [("operation", "type", "ms", "share", "line"), *self._cells()]
+        widths = [max(len(row[i]) for row in cells) for i in range(5)]
+        sides = "<<>><"
+        lines = ["  ".join(f"{c:{s}{w}}" for c, s, w in zip(row, sides, widths, strict=True)).rstrip() for row in cells]
+        more = len(self.rows) - self.top
+        lines += [f"and {more} more"] if more > 0 else []
+        return "\n".join([f"{self.name}: {self.seconds * 1e3:.3f} ms in {len(self.rows)} operations", *lines])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{t}</th>" for t in ("operation", "type", "ms", "share", "line"))
+        rows = ["".join(f"<td>{escape(c)}</td>" for c in cells) for cells in self._cells()]
+        body = "".join(f"<tr>{r}</tr>" for r in rows)
+        return f"<p>{escape(self.name)}: {self.seconds * 1e3:.3f} ms</p><table><tr>{head}</tr>{body}</table>"
+
+    def plot(self, path: Path | None = None) -> Any:
+        """Draw the kinds of operation as bars; return matplotlib's figure.  Raises ImportError without matplotlib."""
+        times = list(self.by_operation().items())[: self.top][::-1]
+        figure = optional_module("matplotlib.figure", "Profile.plot").Figure(
+            figsize=(7.0, 1.2 + 0.3 * len(times)), layout="constrained"
+        )
+        axes = figure.subplots()
+        bars = axes.barh([name for name, _ in times], [s * 1e3 for _, s in times])
+        axes.bar_label(bars, [f"{s / max(self.seconds, 1e-12):.0%}" for _, s in times], padding=3)
+        axes.margins(x=0.12)
+        axes.set_xlabel("milliseconds")
+        axes.set_title(f"{self.name}: {self.seconds * 1e3:.2f} ms")
+        if path is not None:
+            figure.savefig(path, dpi=150)
+        return figure
+
+
+def profile(fun: Callable[..., Any], *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
+    """Time the operations of ``fun(*args)`` as one compiled graph on the cpu device; the mean of ``repeat`` runs.
+
+    The step of ``make_train_step`` may be given too; no argument is donated.  Callbacks in the function run each time.
+    Raises DeviceError on a device that cannot time its operations.
+
+    >>> table = profile(lambda a, b: fnp.tanh(a @ b), fnp.ones((64, 64)), fnp.ones((64, 64)))
+    >>> len(table.rows), sum(r.share for r in table.rows)
+    (2, 1.0)
+    """
+    if repeat < 1:
+        raise ValueError(message("profile", "repeat must be at least 1", repr(repeat)))
+    fun = getattr(fun, "captured", fun)
+    values, treedef = values_of((args, kwargs), f"profile {name_of(fun)}")
+    flat = FlatFunction(lambda xs, kw: fun(*xs, **kw), treedef, "profile")
+    traced = trace(flat, avals_of(values), name=name_of(fun))
+    inputs = [*traced.captured, *values]
+    device = common_device(inputs)
+    executable = device.compile(dead_code(traced.graph))
+    if not hasattr(executable, "profile"):
+        raise DeviceError(message("profile", "a device that times its operations is required", device.name, "use cpu"))
+    times = executable.profile([x.storage for x in inputs], repeat)
+    total = sum([t.seconds for t in times if not t.kind.startswith("inner ")]) or 1.0
+    rows = [OperationTime(t.kind, str(t.aval), t.seconds, t.seconds / total, str(t.site or "")) for t in times]
+    return Profile(name_of(fun), rows)
+
+
+class MemoryOverTime(NamedTuple):
+    """Bytes in use while each operation of a function runs; ``without_checkpoint`` is None where that is the same."""
+
+    live: list[int]
+    without_checkpoint: list[int] | None
+
+
+def memory_over_time(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> MemoryOverTime:
+    """Return the bytes in use during each operation of ``fun(*args)``, from the plan; nothing is run.
+
+    The function is planned a second time as if nothing in it were checkpointed.
+
+    >>> memory_over_time(lambda x: fnp.exp(x) @ x, fnp.ones((4, 4))).without_checkpoint is None
+    True
+    """
+    fun = getattr(fun, "captured", fun)
+    own = fun if hasattr(fun, "lower") else jit(fun)
+    live = own.lower(*args, **kwargs).compile().live_bytes()
+
+    met: list[str] = []
+
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        # Without the jit inside, which would remember this way of tracing.
+        with inline_jit(), without_checkpoint() as found:
+            out = fun(*args, **kwargs)
+            met.extend(found)
+            return out
+
+    static, donated = (getattr(getattr(own, kind, None), "nums", ()) for kind in ("static", "donate"))
+    other = jit(plain, static_argnums=static, donate_argnums=donated).lower(*args, **kwargs).compile()
+    return MemoryOverTime(live, other.live_bytes() if met else None)
+
+
+def plot_memory(fun: Callable[..., Any], *args: Any, path: Path | None = None, **kwargs: Any) -> Any:
+    """Draw bytes in use over the operations of ``fun(*args)``, with and without its checkpoints; return the figure.
+
+    With ``path`` the figure is written there.  Raises ImportError without matplotlib; the numbers are in
+    :func:`memory_over_time`.
+    """
+    figure_class = optional_module("matplotlib.figure", "plot_memory").Figure
+    found = memory_over_time(fun, *args, **kwargs)
+    lines = {"as it is" if found.without_checkpoint is None else "with checkpoint": found.live}
+    if found.without_checkpoint is not None:
+        lines["without checkpoint"] = found.without_checkpoint
+    top = max([max(line, default=0) for line in lines.values()])
+    unit, size = next((u, s) for u, s in UNITS if top >= s or s == 1)
+    figure = figure_class(figsize=(7.0, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for name, line in lines.items():
+        at = np.arange(len(line))
+        shade = axes.fill_between(at, np.array(line) / size, step="mid", alpha=0.25)
+        label = f"{name}: at most {max(line, default=0) / size:.3g} {unit}"
+        axes.step(at, np.array(line) / size, where="mid", label=label, color=shade.get_facecolor()[0, :3])
+    axes.set(xlabel="operation", ylabel=f"{unit} in use", ylim=(0, None), title=name_of(getattr(fun, "captured", fun)))
+    axes.legend()
+    if path is not None:
+        figure.savefig(path, dpi=150)
+    return figure
