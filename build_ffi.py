@@ -327,7 +327,9 @@ def with_vulkan() -> bool:
 def build_vulkan() -> None:
     """Run build_vulkan.py: it puts libggml-vulkan.so into funcgrad/runtime/ or says what is missing."""
     if subprocess.run([sys.executable, str(ROOT / "build_vulkan.py")]).returncode:
-        raise BuildError("the Vulkan backend was not built; the line above says why. Leave FUNCGRAD_VULKAN out without it.")
+        raise BuildError(
+            "the Vulkan backend was not built; the line above says why. Leave FUNCGRAD_VULKAN out without it."
+        )
 
 
 def build_all() -> None:

@@ -1,5 +1,5 @@
 """Devices, and how a graph runs on them: lower, plan, execute."""
 
-from funcgrad.runtime import cpu, device
+from funcgrad.runtime import cpu, device, vulkan
 
-__all__ = ["cpu", "device"]
+__all__ = ["cpu", "device", "vulkan"]
