@@ -12,7 +12,7 @@ from typing import Any
 from funcgrad import dtypes, tree
 from funcgrad.array import as_value
 from funcgrad.errors import DTypeError, ShapeError, TreeError, message
-from funcgrad.ir import Graph, Literal
+from funcgrad.ir import Literal
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.reverse import split, vjp_graph
 from funcgrad.passes.simplify import dead_code
@@ -157,12 +157,13 @@ def vjp(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         zip(parts.residuals, results[len(graph.outputs) :], strict=True)
     )
     crossing = [at[v] for v in parts.crossing]
-    out_avals = graph.out_avals[:num_out]
+    in_avals, out_avals, late = avals_of(values), graph.out_avals[:num_out], parts.late
 
+    # What is returned holds no more than what crosses: neither the primals nor the trace.
     def vjp_function(ct: Any) -> tuple[Any, ...]:
         cts = _cotangents(ct, out_def, out_avals, what)
-        grads = iter([materialize(g) for g in replay(parts.late, [*crossing, *cts])])
-        full = [next(grads) if w else zeros(v.aval) for v, w in zip(values, wrt, strict=True)]
+        grads = iter([materialize(g) for g in replay(late, [*crossing, *cts])])
+        full = [next(grads) if w else zeros(a) for a, w in zip(in_avals, wrt, strict=True)]
         result: tuple[Any, ...] = tree.unflatten(treedef, full)
         return result
 
@@ -199,15 +200,16 @@ def _push_graph(fun: Callable[..., Any], primals: Sequence[Any], has_aux: bool, 
 
 
 def _tangents(
-    tangents: Sequence[Any], values: Sequence[Any], treedef: tree.TreeDef, wrt: Sequence[bool], what: str
+    tangents: Sequence[Any], avals: Sequence[Any], treedef: tree.TreeDef, wrt: Sequence[bool], what: str
 ) -> list[Any]:
     leaves = treedef.flatten_up_to(tuple(tangents), what)
-    return [typed(t, v.aval, f"{what}: tangent") for t, v, w in zip(leaves, values, wrt, strict=True) if w]
+    return [typed(t, a, f"{what}: tangent") for t, a, w in zip(leaves, avals, wrt, strict=True) if w]
 
 
-def _spread_tangents(graph: Graph, num: int, tangents: Sequence[Any]) -> list[Any]:
+def _spread_tangents(avals: Sequence[Any], tangents: Sequence[Any]) -> list[Any]:
+    """One tangent per result; zeros for integers."""
     it = iter(tangents)
-    return [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in graph.out_avals[:num]]
+    return [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in avals]
 
 
 def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
@@ -228,13 +230,13 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
             )
         )
     values, treedef, out_tree, traced, wrt, graph = _push_graph(fun, primals, has_aux, what, joint=True)
-    ts = _tangents(tangents, values, treedef, wrt, what)
+    ts = _tangents(tangents, avals_of(values), treedef, wrt, what)
     results = [materialize(r) for r in replay(dead_code(graph), [*traced.captured, *values, *ts], traced.known)]
     n = len(traced.graph.outputs)
     out_def, aux_def = out_tree.children
     k = out_def.num_leaves
     value = tree.unflatten(out_def, results[:k])
-    tangent = tree.unflatten(out_def, _spread_tangents(traced.graph, k, results[n:]))
+    tangent = tree.unflatten(out_def, _spread_tangents(traced.graph.out_avals[:k], results[n:]))
     return (value, tangent, tree.unflatten(aux_def, results[k:n])) if has_aux else (value, tangent)
 
 
@@ -257,10 +259,12 @@ def linearize(fun: Callable[..., Any], *primals: Any, has_aux: bool = False) -> 
     out_def, aux_def = out_tree.children
     k = out_def.num_leaves
 
-    def linear(*tangents: Any) -> Any:
-        ts = _tangents(tangents, values, treedef, wrt, what)
-        pushed = [materialize(r) for r in replay(parts.late, [*crossing, *ts])]
-        return tree.unflatten(out_def, _spread_tangents(traced.graph, k, pushed))
+    in_avals, out_avals, late = avals_of(values), traced.graph.out_avals[:k], parts.late
+
+    def linear(*tangents: Any) -> Any:  # holds no more than what crosses
+        ts = _tangents(tangents, in_avals, treedef, wrt, what)
+        pushed = [materialize(r) for r in replay(late, [*crossing, *ts])]
+        return tree.unflatten(out_def, _spread_tangents(out_avals, pushed))
 
     value = tree.unflatten(out_def, outs[:k])
     return (value, linear, tree.unflatten(aux_def, outs[k:])) if has_aux else (value, linear)

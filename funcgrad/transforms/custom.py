@@ -104,8 +104,23 @@ def traced_out(flat: FlatFunction, traced: Traced) -> tuple[tree.TreeDef, tuple[
     return flat.out_tree, traced.graph.out_avals
 
 
+class _Once:
+    """Makes a rule's graph when it is first needed, and lets go of what it is made from."""
+
+    def __init__(self, make: Callable[[], Graph]):
+        self.make = make
+
+    def __call__(self) -> Graph:
+        graph = self.make()
+        del self.make
+        return graph
+
+
 class _VJPRules:
-    """Traces ``fwd`` and ``bwd`` of one call when they are first needed."""
+    """Traces ``fwd`` and ``bwd`` of one call when they are first needed; then lets go of what it was called with.
+
+    The call's equation holds the rules, and its arguments hold the equation: a circle, to be cut.
+    """
 
     def __init__(
         self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, values: Any, out: Any, closed: Any
@@ -145,7 +160,9 @@ class _VJPRules:
             return self._gradients(self.owner.bwd(*self.static, residuals, tree.unflatten(self.out_tree, cts)))
 
         ct_avals = [a for a in self.out_avals if dtypes.is_float(a.dtype)]
-        return trace_rule(run, [*self.res_avals, *ct_avals], self.closed, f"{self.what}: bwd")
+        graph = trace_rule(run, [*self.res_avals, *ct_avals], self.closed, f"{self.what}: bwd")
+        self.__dict__.clear()
+        return graph
 
     def _gradients(self, grads: Any) -> list[Any]:
         grads = tuple(grads) if isinstance(grads, list) else grads
@@ -222,7 +239,7 @@ class custom_jvp(_Custom):
         prim = CustomJVP(
             dead_code(primal.graph),
             name_of(self.fun),
-            lambda: self._tangent(static, treedef, values, out, closed),
+            _Once(lambda: self._tangent(static, treedef, values, out, closed)),
             len(closed),
         )
         return tree.unflatten(flat.out_tree, [materialize(o) for o in bind_all(prim, *closed, *values)])
