@@ -17,6 +17,7 @@ from funcgrad.runtime.emit_index import Indexing
 from funcgrad.runtime.emit_rows import RowProgram, Rows
 from funcgrad.runtime.plan import Buf, Node, Plan, make_plan
 from funcgrad.runtime.program import Const, Program, Reg
+from funcgrad.runtime.tiling import tile
 from funcgrad.runtime.views import IOTA, View, row_major
 
 __all__ = ["Emitter"]
@@ -45,7 +46,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
         self.site = None
         claimed: set[Buf] = set()
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
-        return make_plan(self.nodes, inputs, bufs, donate, pairs, self._copy_node)
+        return make_plan(tile(self.nodes), inputs, bufs, donate, pairs, self._copy_node)
 
     def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:
         """The buffer of a result: the one it is in, if that is nobody else's, or else a copy."""

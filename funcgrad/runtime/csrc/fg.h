@@ -56,10 +56,15 @@ enum fg_dtype { FG_F32 = 0, FG_F16 = 1, FG_BF16 = 2, FG_I32 = 3, FG_U32 = 4, FG_
  *         -1 spreads a value over its row, -2 sums a row of float32, -3 and -4 take its maximum and minimum (as REDUCE
  *         does). Registers 0..n_in-1 are only read, a constant's only by its `const`, which makes it of width 1.
  *         A register of width 1 may be read for width 0 where it is a constant or the same everywhere.
+ * TILES   nt, dim[nt], n_scratch, bytes[n_scratch], n, n x (kind, n_op, n_op x (slot, step[nt]), n_words, words)
+ *         Runs n kernels for every index of dim, in any order and at once. A kernel's base address number j is that of
+ *         its operand j: base[slot] + sum_d index[d] * step[d], or for slot ~i a piece of scratch of bytes[i], which is
+ *         the index's own. Kernels may read what earlier ones wrote for the same index only.
  */
 enum fg_kind {
     FG_MAP = 0, FG_REDUCE = 1, FG_DOT = 2, FG_TAKE = 3, FG_SCATTER = 4, FG_DYNAMIC_SLICE = 5, FG_DYNAMIC_UPDATE = 6,
-    FG_CUMULATIVE = 7, FG_SORT = 8, FG_ROWS = 9, FG_N_KINDS
+    FG_CUMULATIVE = 7, FG_SORT = 8, FG_ROWS = 9, FG_TILES = 10,
+    FG_N_KINDS
 };
 
 /* NaN wins in MAX and MIN; ARGMAX and ARGMIN give the first of equals, and the first NaN, as a row-major int32 index over

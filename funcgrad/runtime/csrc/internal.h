@@ -148,6 +148,8 @@ typedef fg_kernel *(*fg_new_function)(fg_reader *r);
 typedef struct {
     fg_new_function kind[FG_N_KINDS];
 } fg_variant;
+/* Made of kernels of the other kinds (tiles.c). */
+fg_kernel *fg_tiles_new(fg_reader *r);
 /* The table of the best variant that this CPU runs (dispatch.c). Environment FUNCGRAD_CPU=base|avx2|avx512 asks for a lower one. */
 const fg_variant *fg_pick_variant(void);
 

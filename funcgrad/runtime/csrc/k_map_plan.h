@@ -9,6 +9,7 @@
 #define STACK_BYTES 32768   /* of registers on the stack; more come from fg_alloc */
 #define CACHE_BYTES 98304   /* of registers at most: beyond the nearest cache, but shorter blocks cost more than that */
 #define TILE_COLS 64 /* with fewer, power-of-two strides make the cache's sets collide */
+#define TASK_WORK 131072 /* costs that are worth a task where there is work for several */
 #define MIN_BLOCK 256
 #define MAX_BLOCK 1024
 
@@ -334,6 +335,16 @@ static int64_t choose_tiles(map_kernel *k) {
     return k->tile_rows * k->tile_cols;
 }
 
+/* Units of a task. Each task sets up its constants, which costs as much as an instruction or two over a block: so few
+ * tasks, as many as balance the threads. Units do not depend on each other: the number of threads shows in no result. */
+static int64_t task_units(int64_t units, int64_t cost, int64_t step) {
+    int64_t threads = fg_get_threads(), tasks = threads < 2 ? 16 : threads < 128 ? 8 * threads : 1024;
+    int64_t share = (units + tasks - 1) / tasks, least = TASK_WORK / cost + 1;
+    if (units <= 2 * (FG_SERIAL_WORK / cost + 1)) return units;
+    share = share > least ? share : least;
+    return (share + step - 1) / step * step;
+}
+
 static void choose_blocks(map_kernel *k, int64_t cost) {
     int64_t words = CACHE_BYTES / 4 / (k->n_buffers ? k->n_buffers : 1), block = MAX_BLOCK, step = 1;
     while (block > MIN_BLOCK && block > words) block /= 2;
@@ -349,11 +360,7 @@ static void choose_blocks(map_kernel *k, int64_t cost) {
     }
     k->block = k->transpose ? FG_LANES : (block + FG_LANES - 1) & -FG_LANES;
     if (k->tile_dim < 0) step = k->block;
-    /* a task: at least FG_SERIAL_WORK, and a 128th of the whole */
-    int64_t units = FG_SERIAL_WORK / cost + 1, share = (k->n_units + 127) / 128;
-    int serial = k->n_units <= 2 * units;
-    units = units > share ? units : share;
-    k->task_units = serial ? k->n_units : (units + step - 1) / step * step;
+    k->task_units = task_units(k->n_units, cost, step);
     k->n_tasks = (k->n_units + k->task_units - 1) / k->task_units;
 }
 

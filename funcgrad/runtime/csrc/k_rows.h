@@ -104,11 +104,11 @@ static void rows_fold(const rows_kernel *k, int op, float *d, const char *p, int
     }
 }
 
-static void rows_spread(const rows_kernel *k, u32_any *d, const u32_any *x, int64_t n) {
-    for (int64_t r = 0; r < n; r++, d += k->cols) {
+static void rows_spread(u32_any *d, const u32_any *x, int64_t n, int64_t cols) {
+    for (int64_t r = 0; r < n; r++, d += cols) {
         const uint32_t v = x[r];
         FG_VECTOR_LOOP
-        for (int64_t c = 0; c < k->cols; c++) d[c] = v;
+        for (int64_t c = 0; c < cols; c++) d[c] = v;
     }
 }
 
@@ -119,7 +119,7 @@ static void rows_program(const rows_state *s, int64_t n) {
         const void *src[4] = {s->place[i->src[0]], s->place[i->src[1]], s->place[i->src[2]], s->place[i->src[3]]};
         void *dst = s->place[i->dst];
         if (i->fn) i->fn(dst, src, i->wide ? wide : narrow);
-        else if (i->op == ROWS_SPREAD) rows_spread(k, dst, src[0], n);
+        else if (i->op == ROWS_SPREAD) rows_spread(dst, src[0], n, k->cols);
         else rows_fold(k, i->op, dst, src[0], n);
     }
 }
@@ -317,10 +317,7 @@ static void rows_cut(rows_kernel *k) {
         k->at[r] = k->words;
         k->words += k->wide[r] ? k->wide_words : k->row_words;
     }
-    int64_t units = FG_SERIAL_WORK / (rows_cost(k) * k->cols) + 1, share = (k->rows + 127) / 128;
-    int serial = k->rows <= 2 * units;
-    units = units > share ? units : share;
-    k->task_rows = serial ? k->rows : (units + k->block - 1) / k->block * k->block;
+    k->task_rows = task_units(k->rows, rows_cost(k) * k->cols, k->block);
     k->n_tasks = (k->rows + k->task_rows - 1) / k->task_rows;
 }
 

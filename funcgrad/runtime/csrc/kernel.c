@@ -108,7 +108,7 @@ int fg_read_end(fg_reader *r) {
 /* ---- kernels ---- */
 
 static const char *const kind_name[FG_N_KINDS] = {
-    "map", "reduce", "dot", "take", "scatter", "dynamic_slice", "dynamic_update", "cumulative", "sort", "rows",
+    "map", "reduce", "dot", "take", "scatter", "dynamic_slice", "dynamic_update", "cumulative", "sort", "rows", "tiles",
 };
 
 fg_kernel *fg_kernel_new(int kind, const int64_t *words, int64_t n_words, char *err, int err_size) {
@@ -117,7 +117,7 @@ fg_kernel *fg_kernel_new(int kind, const int64_t *words, int64_t n_words, char *
     if (err && err_size > 0) err[0] = 0;
     if (!known) return fg_fail(&r, "kind must be in [0, %d], got %d", FG_N_KINDS - 1, kind);
     if (n_words < 0) return fg_fail(&r, "the number of words must not be negative, got %" PRId64, n_words);
-    fg_kernel *k = fg_pick_variant()->kind[kind](&r);
+    fg_kernel *k = kind == FG_TILES ? fg_tiles_new(&r) : fg_pick_variant()->kind[kind](&r);
     if (!k) return fg_fail(&r, "out of memory");
     k->kind = kind;
     return k;
