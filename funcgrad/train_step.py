@@ -139,14 +139,18 @@ def make_train_step(
         return TrainState(params, optimizer.init(params), held, own_key, clip, step, skipped, micro, zero)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
-        with _Interrupts() as interrupts:
-            new, metrics, peaks = captured(state, batch)
-        if interrupts.pending:  # the caller will never see the new state: let the old one hold it
-            _take_back(state, new)
+        new = None
+        try:
+            with _Interrupts() as interrupts:
+                new, metrics, peaks = captured(state, batch)
+                refused = on_nonfinite == "raise" and not bool(metrics["finite"])
             interrupts.deliver()
-        if on_nonfinite == "raise" and not bool(metrics["finite"]):
-            _take_back(state, new)
-            raise _refusal(state, metrics, peaks)
+            if refused:
+                raise _refusal(_take_back(state, new), metrics, peaks)
+        except BaseException:  # the caller will never see the new state: let the old one hold it
+            if new is not None:
+                _take_back(state, new)
+            raise
         return new, metrics
 
     step.captured = captured  # type: ignore[attr-defined]
@@ -161,8 +165,9 @@ class _Interrupts:
         self.main = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> _Interrupts:
+        self.main = self.main and signal.getsignal(signal.SIGINT) is not None  # one that is not Python's stays
         if self.main:
-            self.before = signal.signal(signal.SIGINT, lambda *args: self.pending.append(args))
+            self.before = signal.signal(signal.SIGINT, self.note)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -171,17 +176,22 @@ class _Interrupts:
             if exc[0] is not None:
                 self.deliver()
 
+    def note(self, *args: Any) -> None:
+        """Handle the signal: remember it."""
+        self.pending.append(args)
+
     def deliver(self) -> None:
         """Do what Ctrl-C would have done."""
         if self.pending and callable(self.before):
             self.before(*self.pending[-1])
 
 
-def _take_back(old: TrainState, new: TrainState) -> None:
-    """Give the old state the memory of the new one, which holds the same values, bit for bit."""
+def _take_back(old: TrainState, new: TrainState) -> TrainState:
+    """Give the old state the memory of the new one where its own was donated; return it."""
     for a, b in zip(tree.leaves(old), tree.leaves(new), strict=True):
         if isinstance(a, Array) and a.is_deleted():
             a.adopt(b)
+    return old
 
 
 def _refusal(state: TrainState, metrics: dict[str, Any], peaks: Any) -> NonFiniteError:

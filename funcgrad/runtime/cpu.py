@@ -52,7 +52,8 @@ class CpuDevice(device.Device):
             return self.put(host)
         if host.dtype == dtypes.bool_ and host.size and host.view(np.uint8).max() > 1:
             return self.put(host)
-        return Buffer(host.__array_interface__["data"][0], host.nbytes, guard=host)
+        ffi = self._library.ffi
+        return Buffer(int(ffi.cast("intptr_t", ffi.from_buffer(host))), host.nbytes, guard=host)
 
     def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
         """Return the memory itself as a read-only array."""
