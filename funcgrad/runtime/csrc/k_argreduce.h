@@ -1,6 +1,7 @@
 /* Included by k_reduce.c: the position of the largest or smallest element, the first NaN before all.
  *
- * A total holds the position in its upper half and the element's bits in the lower; reduce_store writes the position. */
+ * A total holds the position in its upper half and the element's bits in the lower; reduce_store writes the position.
+ */
 typedef struct {
     uint32_t bits;
     int32_t at; /* -1: nothing yet */
@@ -14,7 +15,7 @@ static int reduce_better(const fg_reduce *k, uint32_t x, uint32_t best) {
         if (b != b) return 0;
         return a != a || (least ? a < b : a > b);
     }
-    if (k->in_type == FG_I32) return least ? (int32_t)x < (int32_t)best : (int32_t)x > (int32_t)best;
+    if (k->in_type == FG_I32) return least ? (int32_t)x<(int32_t)best : (int32_t)x>(int32_t) best;
     return least ? x < best : x > best;
 }
 
@@ -46,7 +47,9 @@ static void reduce_arg_block(const fg_reduce *k, reduce_best *best, const char *
     best->at = (int32_t)(at + reduce_find(k, p, n, bits));
 }
 
-static fg_total reduce_pack(reduce_best b) { return (fg_total){.i = (int64_t)(((uint64_t)(uint32_t)b.at << 32) | b.bits)}; }
+static fg_total reduce_pack(reduce_best b) {
+    return (fg_total){.i = (int64_t)(((uint64_t)(uint32_t)b.at << 32) | b.bits)};
+}
 static reduce_best reduce_unpack(fg_total t) {
     return (reduce_best){(uint32_t)(uint64_t)t.i, (int32_t)(uint32_t)((uint64_t)t.i >> 32)};
 }
@@ -72,12 +75,12 @@ static void reduce_arg_join(const fg_reduce *k, fg_total *t, const fg_total *x, 
 }
 
 /* One row of columns against the best so far of each, where `before` tells that x comes before b. */
-#define REDUCE_ARG_ROW(T, ANY, before)                                                                                     \
-    for (int64_t c = 0; c < cols; c++) {                                                                              \
-        T x = ((const ANY *)p)[c], b = ((T *)best)[c];                                                            \
-        int take = before;                                                                                            \
-        ((T *)best)[c] = take ? x : b;                                                                                \
-        at[c] = take ? row : at[c];                                                                                   \
+#define REDUCE_ARG_ROW(T, ANY, before)                                                                                 \
+    for (int64_t c = 0; c < cols; c++) {                                                                               \
+        T x = ((const ANY *)p)[c], b = ((T *)best)[c];                                                                 \
+        int take = before;                                                                                             \
+        ((T *)best)[c] = take ? x : b;                                                                                 \
+        at[c] = take ? row : at[c];                                                                                    \
     }
 
 static void reduce_arg_row(const fg_reduce *k, void *best, int32_t *at, const char *p, int64_t cols, int32_t row) {

@@ -1,9 +1,10 @@
-/* DYNAMIC_SLICE and DYNAMIC_UPDATE: a copy of a block between two strided views, one of which is moved by the starts. */
+/* DYNAMIC_SLICE and DYNAMIC_UPDATE: a copy of a block between two strided views, one of which is moved by the starts.
+ */
 #include "k_index.h"
 
 typedef struct {
     fg_kernel base;
-    int64_t es, n_tasks, rows; /* rows: of the innermost run */
+    int64_t es, n_tasks, rows;   /* rows: of the innermost run */
     int nd, moving_out, n_start; /* moving_out: the starts move the destination, not the source */
     int64_t size[FG_MAX_DIMS];   /* merged loops; nd >= 1 */
     fg_operand from, to;
@@ -19,10 +20,10 @@ typedef struct {
     char *to;
 } block_run;
 
-#define BLOCK_COPY(T)                                                                                                 \
-    static void block_copy_##T(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) {                       \
-        typedef T any __attribute__((aligned(1), may_alias));                                                         \
-        for (int64_t i = 0; i < n; i++) *(any *)(to + i * ts) = *(const any *)(from + i * fs);                        \
+#define BLOCK_COPY(T)                                                                                                  \
+    static void block_copy_##T(char *to, int64_t ts, const char *from, int64_t fs, int64_t n) {                        \
+        typedef T any __attribute__((aligned(1), may_alias));                                                          \
+        for (int64_t i = 0; i < n; i++) *(any *)(to + i * ts) = *(const any *)(from + i * fs);                         \
     }
 BLOCK_COPY(uint8_t)
 BLOCK_COPY(uint16_t)
@@ -63,11 +64,13 @@ static void block_run_kernel(const fg_kernel *kernel, void *const *base) {
         i = i < 0 ? 0 : i > k->start[d].most ? k->start[d].most : i;
         move += i * k->start[d].stride;
     }
-    block_run r = {k, fg_address(&k->from, base) + (k->moving_out ? 0 : move), fg_address(&k->to, base) + (k->moving_out ? move : 0)};
+    block_run r = {k, fg_address(&k->from, base) + (k->moving_out ? 0 : move),
+                   fg_address(&k->to, base) + (k->moving_out ? move : 0)};
     fg_parallel_for(k->n_tasks, block_task, &r);
 }
 
-static void block_read_starts(fg_reader *r, fg_block *k, const int64_t *size, const int64_t *xdim, const fg_operand *x) {
+static void block_read_starts(fg_reader *r, fg_block *k, const int64_t *size, const int64_t *xdim,
+                              const fg_operand *x) {
     for (int d = 0; d < k->nd; d++) {
         k->start[d].slot = (int32_t)fg_read(r, "a start's slot", -1, FG_MAX_SLOT);
         k->start[d].offset = fg_read(r, "a start's offset", -FG_LIMIT, FG_LIMIT);
@@ -98,7 +101,8 @@ static fg_kernel *block_finish(fg_reader *r, fg_block *k) {
     int64_t n = 1;
     for (int d = 0; d < k->nd; d++) {
         n *= k->size[d];
-        if (k->moving_out && k->size[d] > 1 && k->to.stride[d] == 0) return fg_fail(r, "out must not have a zero stride");
+        if (k->moving_out && k->size[d] > 1 && k->to.stride[d] == 0)
+            return fg_fail(r, "out must not have a zero stride");
     }
     k->base.run = block_run_kernel;
     if (n > 0) {

@@ -1,8 +1,8 @@
 /* DOT: batched matrix products, split over threads by fixed tiles.
  *
- * At creation the batch dimensions are merged, those that only one operand has become rows (or columns), and the problem
- * is transposed as a whole when its mirror image is cheaper.  Then it is cut into tiles of m and n, and into slices of k
- * when m and n alone give too little to share; slices are added up in their order by a second stage. */
+ * At creation the batch dimensions are merged, those that only one operand has become rows (or columns), and the
+ * problem is transposed as a whole when its mirror image is cheaper.  Then it is cut into tiles of m and n, and into
+ * slices of k when m and n alone give too little to share; slices are added up in their order by a second stage. */
 #include "k_dot_plan.h"
 
 /* ---- one tile ---- */
@@ -24,14 +24,16 @@ FG_INLINE void dot_along_k_block(int rows, int cols, int64_t k, const char *a, i
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < cols; j++) {
             float s = vf_sum(acc[i][j]);
-            for (int64_t q = p; q < k; q++) s += ((const float_any *)(a + i * am))[q] * ((const float_any *)(b + j * bn))[q];
+            for (int64_t q = p; q < k; q++)
+                s += ((const float_any *)(a + i * am))[q] * ((const float_any *)(b + j * bn))[q];
             *(float_any *)(c + i * cm + j * 4) = s;
         }
 }
 
-#define DOT_ALONG_K_ROWS(rows)                                                                                        \
-    static void dot_along_k_##rows(int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm) { \
-        int64_t j = 0;                                                                                                \
+#define DOT_ALONG_K_ROWS(rows)                                                                                         \
+    static void dot_along_k_##rows(int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,              \
+                                   int64_t cm) {                                                                       \
+        int64_t j = 0;                                                                                                 \
         for (; j + 4 <= n; j += 4) dot_along_k_block(rows, 4, k, a->p, a->rs, b->p + j * b->cs, b->cs, c + j * 4, cm); \
         for (; j < n; j++) dot_along_k_block(rows, 1, k, a->p, a->rs, b->p + j * b->cs, b->cs, c + j * 4, cm);         \
     }
@@ -46,10 +48,11 @@ static void dot_along_k(int64_t m, int64_t n, int64_t k, const fg_matrix *a, con
 }
 
 #if VW < 16
-static void dot_blas(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm) {
+static void dot_blas(fg_sgemm f, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,
+                     int64_t cm) {
     int ta = a->cs != 4, tb = b->cs != 4; /* 111: as stored by rows, 112: transposed */
-    fg_blas_sgemm(101, 111 + ta, 111 + tb, (int)m, (int)n, (int)k, 1.0f, (const float *)a->p, (int)((ta ? a->cs : a->rs) / 4),
-                  (const float *)b->p, (int)((tb ? b->cs : b->rs) / 4), 0.0f, (float *)c, (int)(cm / 4));
+    f(101, 111 + ta, 111 + tb, (int)m, (int)n, (int)k, 1.0f, (const float *)a->p, (int)((ta ? a->cs : a->rs) / 4),
+      (const float *)b->p, (int)((tb ? b->cs : b->rs) / 4), 0.0f, (float *)c, (int)(cm / 4));
 }
 #endif
 
@@ -60,13 +63,14 @@ static void dot_plain(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const
         for (int64_t j = 0; j < n; j++) {
             double s = 0;
             for (int64_t p = 0; p < k; p++)
-                s += (double)fg_load_f32(a->p + i * a->rs + p * a->cs, a->dtype) * fg_load_f32(b->p + p * b->rs + j * b->cs, b->dtype);
+                s += (double)fg_load_f32(a->p + i * a->rs + p * a->cs, a->dtype) *
+                     fg_load_f32(b->p + p * b->rs + j * b->cs, b->dtype);
             fg_store_f32(c + i * cm + j * cn, c_dtype, (float)s);
         }
 }
 
-FG_INLINE void dot_int_row(int64_t n, int64_t k, const char *a, int64_t ak, const char *b, int64_t bk, int64_t bn, char *c,
-                           int64_t cn) {
+FG_INLINE void dot_int_row(int64_t n, int64_t k, const char *a, int64_t ak, const char *b, int64_t bk, int64_t bn,
+                           char *c, int64_t cn) {
     uint32_t acc[64];
     for (int64_t j = 0; j < n; j++) acc[j] = 0;
     for (int64_t p = 0; p < k; p++) {
@@ -77,7 +81,8 @@ FG_INLINE void dot_int_row(int64_t n, int64_t k, const char *a, int64_t ak, cons
 }
 
 /* Both signednesses: the low 32 bits of sums and products are the same. */
-static void dot_int(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm, int64_t cn) {
+static void dot_int(int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c, int64_t cm,
+                    int64_t cn) {
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j += 64) {
             int64_t w = gemm_min(n - j, 64);
@@ -111,11 +116,11 @@ static void dot_store(int64_t m, int64_t n, const float *t, char *c, int64_t cm,
         for (int64_t j = i < whole_m ? whole_n : 0; j < n; j++) fg_store_f32(c + i * cm + j * cn, dtype, t[i * n + j]);
 }
 
-static void dot_compute(const fg_dot *d, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,
-                        int64_t cm, float *scratch) {
+static void dot_compute(const fg_dot *d, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b,
+                        char *c, int64_t cm, float *scratch) {
     if (d->how == DOT_ALONG_K) dot_along_k(m, n, k, a, b, c, cm);
 #if VW < 16
-    else if (d->how == DOT_BLAS) dot_blas(m, n, k, a, b, c, cm);
+    else if (d->how == DOT_BLAS) dot_blas(d->sgemm, m, n, k, a, b, c, cm);
 #endif
     else gemm_tile(&d->plan, m, n, k, a, b, c, cm, scratch);
 }
@@ -208,8 +213,12 @@ static void dot_run_plain(dot_run *r) {
 static void dot_run_kernel(const fg_kernel *kernel, void *const *base) {
     const fg_dot *d = (const fg_dot *)kernel;
     if (d->n_tasks == 0) return;
-    dot_run r = {d, (const char *)base[d->a.slot] + d->a.offset, (const char *)base[d->b.slot] + d->b.offset,
-                 (char *)base[d->c.slot] + d->c.offset, NULL, 0};
+    dot_run r = {d,
+                 (const char *)base[d->a.slot] + d->a.offset,
+                 (const char *)base[d->b.slot] + d->b.offset,
+                 (char *)base[d->c.slot] + d->c.offset,
+                 NULL,
+                 0};
     if (d->nk == 1) {
         fg_parallel_for(d->n_tasks, dot_task, &r);
     } else if ((r.slices = fg_alloc(d->n_batch * d->nk * d->m * d->n * 4)) == NULL) {

@@ -26,6 +26,7 @@ typedef struct {
     int64_t tm, tn, tk, nm, nn, nk; /* sizes and numbers of the tiles */
     int64_t units_per_task, n_tasks;
     gemm_plan plan;
+    fg_sgemm sgemm;  /* of DOT_BLAS: the one registered at creation */
     int c_in_place;  /* the result is written straight to c; otherwise a tile in scratch is copied to c */
     int64_t scratch; /* floats */
 } fg_dot;
@@ -158,7 +159,8 @@ static void dot_halve(fg_dot *d, int64_t wanted, int64_t least_m, int64_t least_
 static void dot_tile(fg_dot *d) {
     int64_t cap = DOT_TILE;
     double work = (double)d->n_batch * (double)d->m * (double)d->n * (double)d->k;
-    int64_t wanted = work < 2.0 * DOT_TASK ? 1 : work > (double)DOT_TASKS * DOT_TASK ? DOT_TASKS : (int64_t)(work / DOT_TASK);
+    int64_t wanted =
+        work<2.0 * DOT_TASK ? 1 : work>(double) DOT_TASKS * DOT_TASK ? DOT_TASKS : (int64_t)(work / DOT_TASK);
     d->nm = gemm_ceil(d->m, cap), d->nn = gemm_ceil(d->n, cap), d->nk = 1, d->tk = d->k;
     d->tm = gemm_min(d->m, gemm_ceil(gemm_ceil(d->m, d->nm), 4) * 4), d->nm = gemm_ceil(d->m, d->tm);
     d->tn = gemm_min(d->n, gemm_ceil(gemm_ceil(d->n, d->nn), NR) * NR), d->nn = gemm_ceil(d->n, d->tn);
@@ -171,7 +173,9 @@ static void dot_tile(fg_dot *d) {
     dot_halve(d, gemm_ceil(wanted, d->nk), d->m > 2 * MR ? MR : 4, 2 * VW);
     double unit = (double)d->tm * (double)d->tn * (double)d->tk;
     int64_t units = dot_tiles(d) * d->nk;
-    d->units_per_task = wanted == 1 ? units : unit >= DOT_TASK ? 1 : gemm_min(units, (int64_t)(DOT_TASK / (unit + 1)) + 1);
+    d->units_per_task = wanted == 1        ? units
+                        : unit >= DOT_TASK ? 1
+                                           : gemm_min(units, (int64_t)(DOT_TASK / (unit + 1)) + 1);
     d->n_tasks = gemm_ceil(units, d->units_per_task);
 }
 
@@ -199,12 +203,13 @@ static void dot_orient(fg_dot *d) {
 /* Whether a BLAS takes this operand as it is: rows or columns contiguous, the other stride long enough. */
 static int dot_blas_takes(const dot_operand *o, int64_t rows, int64_t cols) {
     int by_rows = o->cs == 4 && o->rs >= 4 * cols, by_cols = o->rs == 4 && o->cs >= 4 * rows;
-    return o->dtype == FG_F32 && o->rs % 4 == 0 && o->cs % 4 == 0 && (by_rows || by_cols) && o->rs < ((int64_t)1 << 32) &&
-           o->cs < ((int64_t)1 << 32);
+    return o->dtype == FG_F32 && o->rs % 4 == 0 && o->cs % 4 == 0 && (by_rows || by_cols) &&
+           o->rs < ((int64_t)1 << 32) && o->cs < ((int64_t)1 << 32);
 }
 #endif
 
-/* With 512-bit vectors the kernels here are never slower than a BLAS, measured; with shorter ones a BLAS has an edge. */
+/* With 512-bit vectors the kernels here are never slower than a BLAS, measured; with shorter ones a BLAS has an edge.
+ */
 static int dot_use_blas(const fg_dot *d) {
 #if VW < 16
     int large = d->tm >= DOT_BLAS_MIN && d->tn >= DOT_BLAS_MIN && d->tk >= DOT_BLAS_MIN && d->tk < ((int64_t)1 << 30);
@@ -221,7 +226,7 @@ static void dot_plan(fg_dot *d) {
     d->plan = dot_gemm_plan(d);
     d->c_in_place = d->nk == 1 && d->c.dtype == FG_F32 && d->c.cs == 4;
     if (dot_is_along_k(d)) d->how = DOT_ALONG_K;
-    else if (dot_use_blas(d)) d->how = DOT_BLAS;
+    else if (dot_use_blas(d)) d->how = DOT_BLAS, d->sgemm = fg_blas_sgemm;
     if (d->how == DOT_GEMM) d->scratch = d->plan.size_a + d->plan.size_b;
     if (!d->c_in_place && d->nk == 1) d->scratch += d->tm * d->tn;
 }

@@ -78,8 +78,8 @@ FG_INLINE void gemm_store(int mr, int nv, int part, vf (*acc)[NV], char *c, int6
     }
 }
 
-/* One block of mr x nr results in nv vectors; mr, nv and `part` (the last vector is not whole) are compile-time constants
- * after inlining. Strides in bytes. Whole vectors of b are read. */
+/* One block of mr x nr results in nv vectors; mr, nv and `part` (the last vector is not whole) are compile-time
+ * constants after inlining. Strides in bytes. Whole vectors of b are read. */
 FG_INLINE void gemm_micro(int mr, int nv, int part, int64_t nr, int64_t k, const char *a, int64_t am, int64_t ak,
                           const char *b, int64_t bk, char *c, int64_t cm, int add) {
     vf acc[MR][NV], bv[NV];
@@ -105,20 +105,20 @@ FG_INLINE void gemm_micro(int mr, int nv, int part, int64_t nr, int64_t k, const
 
 typedef void (*gemm_micro_fn)(int64_t nr, int64_t k, const char *a, int64_t am, int64_t ak, const char *b, int64_t bk,
                               char *c, int64_t cm, int add);
-#define GEMM_MICRO_PART(mr, nv, part)                                                                                 \
+#define GEMM_MICRO_PART(mr, nv, part)                                                                                  \
     static void gemm_micro_##mr##_##nv##_##part(int64_t nr, int64_t k, const char *a, int64_t am, int64_t ak,          \
-                                                const char *b, int64_t bk, char *c, int64_t cm, int add) {            \
-        gemm_micro(mr, nv, part, nr, k, a, am, ak, b, bk, c, cm, add);                                                \
+                                                const char *b, int64_t bk, char *c, int64_t cm, int add) {             \
+        gemm_micro(mr, nv, part, nr, k, a, am, ak, b, bk, c, cm, add);                                                 \
     }
 #define GEMM_MICRO(mr, nv) GEMM_MICRO_PART(mr, nv, 0) GEMM_MICRO_PART(mr, nv, 1)
 #define GEMM_MICROS_4(nv) GEMM_MICRO(1, nv) GEMM_MICRO(2, nv) GEMM_MICRO(3, nv) GEMM_MICRO(4, nv)
 #define GEMM_MICROS_8(nv) GEMM_MICRO(5, nv) GEMM_MICRO(6, nv) GEMM_MICRO(7, nv) GEMM_MICRO(8, nv)
 #define GEMM_MICROS_12(nv) GEMM_MICRO(9, nv) GEMM_MICRO(10, nv) GEMM_MICRO(11, nv) GEMM_MICRO(12, nv)
-#define GEMM_NAMES_4(nv, part)                                                                                        \
+#define GEMM_NAMES_4(nv, part)                                                                                         \
     gemm_micro_1_##nv##_##part, gemm_micro_2_##nv##_##part, gemm_micro_3_##nv##_##part, gemm_micro_4_##nv##_##part
-#define GEMM_NAMES_8(nv, part)                                                                                        \
+#define GEMM_NAMES_8(nv, part)                                                                                         \
     gemm_micro_5_##nv##_##part, gemm_micro_6_##nv##_##part, gemm_micro_7_##nv##_##part, gemm_micro_8_##nv##_##part
-#define GEMM_NAMES_12(nv, part)                                                                                       \
+#define GEMM_NAMES_12(nv, part)                                                                                        \
     gemm_micro_9_##nv##_##part, gemm_micro_10_##nv##_##part, gemm_micro_11_##nv##_##part, gemm_micro_12_##nv##_##part
 #if MR == 12
 #define GEMM_MICROS(nv) GEMM_MICROS_4(nv) GEMM_MICROS_8(nv) GEMM_MICROS_12(nv)
@@ -140,15 +140,16 @@ GEMM_MICROS(3)
 #endif
 static const gemm_micro_fn gemm_micros[2][NV][MR] = {GEMM_TABLE(0), GEMM_TABLE(1)};
 
-/* For one to three rows and b in place: more vectors of b at a time, so that the additions do not wait for each other. */
+/* For one to three rows and b in place: more vectors of b at a time, so that the additions do not wait for each other.
+ */
 #define GEMM_WIDE_ROWS 3
 #define GEMM_WIDE_1 (NV == 2 ? 8 : 9) /* vectors for one row, two, three: multiples of NV */
 #define GEMM_WIDE_2 6
 #define GEMM_WIDE_3 (NV == 2 ? 4 : 3)
 static const int gemm_wide_nv[GEMM_WIDE_ROWS] = {GEMM_WIDE_1, GEMM_WIDE_2, GEMM_WIDE_3};
 
-FG_INLINE void gemm_wide_block(int mr, int nv, int64_t k, const char *a, int64_t am, int64_t ak, const char *b, int64_t bk,
-                               char *c, int64_t cm, int add) {
+FG_INLINE void gemm_wide_block(int mr, int nv, int64_t k, const char *a, int64_t am, int64_t ak, const char *b,
+                               int64_t bk, char *c, int64_t cm, int add) {
     vf acc[GEMM_WIDE_ROWS][GEMM_WIDE_1];
     for (int i = 0; i < mr; i++)
         for (int v = 0; v < nv; v++) acc[i][v] = (vf){0};
@@ -167,7 +168,8 @@ FG_INLINE void gemm_wide_block(int mr, int nv, int64_t k, const char *a, int64_t
         }
 }
 
-static void gemm_wide(int64_t m, int64_t k, const fg_matrix *a, const char *b, int64_t bk, char *c, int64_t cm, int add) {
+static void gemm_wide(int64_t m, int64_t k, const fg_matrix *a, const char *b, int64_t bk, char *c, int64_t cm,
+                      int add) {
     if (m == 1) gemm_wide_block(1, GEMM_WIDE_1, k, a->p, a->rs, a->cs, b, bk, c, cm, add);
     else if (m == 2) gemm_wide_block(2, GEMM_WIDE_2, k, a->p, a->rs, a->cs, b, bk, c, cm, add);
     else gemm_wide_block(3, GEMM_WIDE_3, k, a->p, a->rs, a->cs, b, bk, c, cm, add);
@@ -195,7 +197,8 @@ FG_INLINE void pack_transpose4(float *dst, int w, const char *p, int64_t s) {
 }
 
 /* dst[k][w] = src at k * sk + j * sw for j0 <= j < n; the columns from n to w are set to 0. */
-static void pack_any(int w, float *dst, const char *p, int64_t sw, int64_t sk, int dtype, int64_t j0, int64_t n, int64_t k) {
+static void pack_any(int w, float *dst, const char *p, int64_t sw, int64_t sk, int dtype, int64_t j0, int64_t n,
+                     int64_t k) {
     for (int64_t i = 0; i < k; i++, p += sk, dst += w) {
         const char *q = p + j0 * sw;
         int64_t j = j0;
@@ -204,8 +207,8 @@ static void pack_any(int w, float *dst, const char *p, int64_t sw, int64_t sk, i
     }
 }
 
-/* Contiguous along w, row by row; w is a multiple of 4. Where a row is shorter than w, whole vectors are read as long as
- * they stay within the matrix. */
+/* Contiguous along w, row by row; w is a multiple of 4. Where a row is shorter than w, whole vectors are read as long
+ * as they stay within the matrix. */
 FG_INLINE void pack_rows(int w, float *dst, const char *p, int64_t sk, int64_t n, int64_t k) {
     int64_t whole = n;
     if (n < w) {
@@ -295,8 +298,8 @@ static gemm_plan gemm_plan_tile(int64_t m, int64_t n, int64_t k, int partial, co
 }
 
 /* One column panel of at most NR columns against mc rows. */
-static void gemm_panel(int64_t mc, int64_t nr, int64_t k, const fg_matrix *a, int64_t a_panel, const char *b, int64_t bk,
-                       char *c, int64_t cm, int add) {
+static void gemm_panel(int64_t mc, int64_t nr, int64_t k, const fg_matrix *a, int64_t a_panel, const char *b,
+                       int64_t bk, char *c, int64_t cm, int add) {
     const gemm_micro_fn *micro = gemm_micros[nr % VW != 0][(nr + VW - 1) / VW - 1];
     for (int64_t i = 0; i < mc; i += MR)
         micro[gemm_min(mc - i, MR) - 1](nr, k, a->p + i / MR * a_panel, a->rs, a->cs, b, bk, c + i * cm, cm, add);
@@ -329,8 +332,8 @@ static void gemm_rows(const gemm_plan *g, int64_t mc, int64_t n, int64_t kc, fg_
 }
 
 /* The tile; scratch has room for g->size_a + g->size_b floats. k may be 0. */
-static void gemm_tile(const gemm_plan *g, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b, char *c,
-                      int64_t cm, float *scratch) {
+static void gemm_tile(const gemm_plan *g, int64_t m, int64_t n, int64_t k, const fg_matrix *a, const fg_matrix *b,
+                      char *c, int64_t cm, float *scratch) {
     float *as = scratch, *bs = scratch + g->size_a;
     const int64_t step = gemm_kc(k);
     if (k == 0)
@@ -344,7 +347,8 @@ static void gemm_tile(const gemm_plan *g, int64_t m, int64_t n, int64_t k, const
             s.p += j * b->cs;
             pack_b(bs + (g->pack_b ? j * kc : 0), &s, gemm_min(n - j, NR), kc);
         }
-        const int64_t mc = kc * n <= 8192 ? MR : GEMM_MC; /* with all of b in the first-level cache, c is written by rows */
+        const int64_t mc =
+            kc * n <= 8192 ? MR : GEMM_MC; /* with all of b in the first-level cache, c is written by rows */
         for (int64_t i = 0; i < m; i += mc) {
             fg_matrix ap = *a;
             ap.p += i * a->rs + p * a->cs;

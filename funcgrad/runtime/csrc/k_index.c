@@ -41,13 +41,14 @@ FG_INLINE int64_t take_row(int64_t i, int64_t n, int fill) {
     return i < 0 ? 0 : i >= n ? n - 1 : i;
 }
 
-#define TAKE_ELEMENTS(T)                                                                                              \
-    FG_INLINE void take_##T(const char *x, const char *idx, char *out, int64_t n, int64_t count, int fill, uint64_t bits) { \
-        typedef T any __attribute__((aligned(1), may_alias));                                                         \
-        for (int64_t i = 0; i < count; i++) {                                                                         \
-            int64_t row = take_row(index_load(idx, i), n, fill);                                                      \
-            ((any *)out)[i] = row < 0 ? (T)bits : ((const any *)x)[row];                                              \
-        }                                                                                                             \
+#define TAKE_ELEMENTS(T)                                                                                               \
+    FG_INLINE void take_##T(const char *x, const char *idx, char *out, int64_t n, int64_t count, int fill,             \
+                            uint64_t bits) {                                                                           \
+        typedef T any __attribute__((aligned(1), may_alias));                                                          \
+        for (int64_t i = 0; i < count; i++) {                                                                          \
+            int64_t row = take_row(index_load(idx, i), n, fill);                                                       \
+            ((any *)out)[i] = row < 0 ? (T)bits : ((const any *)x)[row];                                               \
+        }                                                                                                              \
     }
 TAKE_ELEMENTS(uint8_t)
 TAKE_ELEMENTS(uint16_t)
@@ -122,7 +123,9 @@ fg_kernel *FG_NAME(fg_take_new)(fg_reader *r) {
     const int64_t bytes = k.s.A * k.s.I * k.s.B * k.s.es;
     if (k.s.N == 0 && bytes > 0 && !k.fill) return fg_fail(r, "an empty axis has no element to clamp to");
     int64_t work = bytes + 4 * k.s.A * k.s.I;
-    k.n_tasks = bytes == 0 ? 0 : work < 2 * INDEX_TASK ? 1 : index_min(index_min(work / INDEX_TASK, INDEX_TASKS), k.s.A * k.s.I);
+    k.n_tasks = bytes == 0              ? 0
+                : work < 2 * INDEX_TASK ? 1
+                                        : index_min(index_min(work / INDEX_TASK, INDEX_TASKS), k.s.A * k.s.I);
     return index_finish(r, &k, sizeof k);
 }
 
@@ -145,12 +148,12 @@ typedef struct {
 
 typedef void (*scatter_fn)(char *out, const char *upd, int64_t n);
 
-#define SCATTER_OP(NAME, T, EXPR)                                                                                     \
-    static void scatter_##NAME(char *out, const char *upd, int64_t n) {                                               \
-        for (int64_t i = 0; i < n; i++) {                                                                             \
-            T o = ((const T##_any *)out)[i], u = ((const T##_any *)upd)[i];                                           \
-            ((T##_any *)out)[i] = EXPR;                                                                               \
-        }                                                                                                             \
+#define SCATTER_OP(NAME, T, EXPR)                                                                                      \
+    static void scatter_##NAME(char *out, const char *upd, int64_t n) {                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            T o = ((const T##_any *)out)[i], u = ((const T##_any *)upd)[i];                                            \
+            ((T##_any *)out)[i] = EXPR;                                                                                \
+        }                                                                                                              \
     }
 /* NaN wins, as everywhere */
 #define SCATTER_FMIN ((u < o) | (u != u)) ? u : o
@@ -159,11 +162,11 @@ typedef uint8_t uint8_t_any;
 typedef int32_any int32_t_any;
 typedef uint32_any uint32_t_any;
 SCATTER_OP(f32_add, float, o + u)
-SCATTER_OP(f32_mul, float, o *u)
+SCATTER_OP(f32_mul, float, o * u)
 SCATTER_OP(f32_min, float, SCATTER_FMIN)
 SCATTER_OP(f32_max, float, SCATTER_FMAX)
 SCATTER_OP(i32_add, uint32_t, o + u)
-SCATTER_OP(i32_mul, uint32_t, o *u)
+SCATTER_OP(i32_mul, uint32_t, o * u)
 SCATTER_OP(i32_min, int32_t, u < o ? u : o)
 SCATTER_OP(i32_max, int32_t, u > o ? u : o)
 SCATTER_OP(u32_min, uint32_t, u < o ? u : o)
@@ -171,17 +174,17 @@ SCATTER_OP(u32_max, uint32_t, u > o ? u : o)
 SCATTER_OP(bool_or, uint8_t, (uint8_t)((o | u) != 0))
 SCATTER_OP(bool_and, uint8_t, (uint8_t)(o && u))
 
-#define SCATTER_HALF(NAME, TYPE, EXPR)                                                                                \
-    static void scatter_##NAME(char *out, const char *upd, int64_t n) {                                               \
-        for (int64_t i = 0; i < n; i++) {                                                                             \
-            float o = fg_load_f32(out + 2 * i, TYPE), u = fg_load_f32(upd + 2 * i, TYPE);                             \
-            fg_store_f32(out + 2 * i, TYPE, EXPR);                                                                    \
-        }                                                                                                             \
+#define SCATTER_HALF(NAME, TYPE, EXPR)                                                                                 \
+    static void scatter_##NAME(char *out, const char *upd, int64_t n) {                                                \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            float o = fg_load_f32(out + 2 * i, TYPE), u = fg_load_f32(upd + 2 * i, TYPE);                              \
+            fg_store_f32(out + 2 * i, TYPE, EXPR);                                                                     \
+        }                                                                                                              \
     }
-#define SCATTER_HALVES(T, TYPE)                                                                                       \
-    SCATTER_HALF(T##_add, TYPE, o + u)                                                                                \
-    SCATTER_HALF(T##_mul, TYPE, o *u)                                                                                 \
-    SCATTER_HALF(T##_min, TYPE, SCATTER_FMIN)                                                                         \
+#define SCATTER_HALVES(T, TYPE)                                                                                        \
+    SCATTER_HALF(T##_add, TYPE, o + u)                                                                                 \
+    SCATTER_HALF(T##_mul, TYPE, o * u)                                                                                  \
+    SCATTER_HALF(T##_min, TYPE, SCATTER_FMIN)                                                                          \
     SCATTER_HALF(T##_max, TYPE, SCATTER_FMAX)
 SCATTER_HALVES(f16, FG_F16)
 SCATTER_HALVES(bf16, FG_BF16)

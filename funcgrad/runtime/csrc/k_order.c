@@ -73,23 +73,23 @@ FG_INLINE void cumulative_floats(int op, int dtype, const char *x, char *out, in
         }
 }
 
-#define CUMULATIVE_INTS(T, ANY, LEAST, MOST)                                                                          \
-    FG_INLINE void cumulative_##T(int op, const char *x, char *out, int64_t n, int64_t step, int64_t cols,            \
-                                  const fg_total *start) {                                                            \
-        T s[ORDER_COLUMNS];                                                                                           \
-        for (int64_t c = 0; c < cols; c++) {                                                                          \
-            s[c] = op == FG_PROD ? 1 : op == FG_MAX ? LEAST : op == FG_MIN ? MOST : 0;                                \
-            if (start) s[c] = (T)start->i;                                                                            \
-        }                                                                                                             \
-        for (; n > 0; n--, x += step, out += step)                                                                    \
-            for (int64_t c = 0; c < cols; c++) {                                                                      \
-                T v = ((const ANY *)x)[c];                                                                            \
-                if (op == FG_SUM) s[c] = (T)((uint32_t)s[c] + (uint32_t)v);                                           \
-                else if (op == FG_PROD) s[c] = (T)((uint32_t)s[c] * (uint32_t)v);                                     \
-                else if (op == FG_MAX) s[c] = v > s[c] ? v : s[c];                                                    \
-                else s[c] = v < s[c] ? v : s[c];                                                                      \
-                ((ANY *)out)[c] = s[c];                                                                               \
-            }                                                                                                         \
+#define CUMULATIVE_INTS(T, ANY, LEAST, MOST)                                                                           \
+    FG_INLINE void cumulative_##T(int op, const char *x, char *out, int64_t n, int64_t step, int64_t cols,             \
+                                  const fg_total *start) {                                                             \
+        T s[ORDER_COLUMNS];                                                                                            \
+        for (int64_t c = 0; c < cols; c++) {                                                                           \
+            s[c] = op == FG_PROD ? 1 : op == FG_MAX ? LEAST : op == FG_MIN ? MOST : 0;                                 \
+            if (start) s[c] = (T)start->i;                                                                             \
+        }                                                                                                              \
+        for (; n > 0; n--, x += step, out += step)                                                                     \
+            for (int64_t c = 0; c < cols; c++) {                                                                       \
+                T v = ((const ANY *)x)[c];                                                                             \
+                if (op == FG_SUM) s[c] = (T)((uint32_t)s[c] + (uint32_t)v);                                            \
+                else if (op == FG_PROD) s[c] = (T)((uint32_t)s[c] * (uint32_t)v);                                      \
+                else if (op == FG_MAX) s[c] = v > s[c] ? v : s[c];                                                     \
+                else s[c] = v < s[c] ? v : s[c];                                                                       \
+                ((ANY *)out)[c] = s[c];                                                                                \
+            }                                                                                                          \
     }
 CUMULATIVE_INTS(int32_t, int32_any, INT32_MIN, INT32_MAX)
 CUMULATIVE_INTS(uint32_t, uint32_any, 0, UINT32_MAX)
@@ -110,7 +110,8 @@ FG_INLINE void cumulative_columns(int op, int dtype, const char *x, char *out, i
     else cumulative_op(op, dtype, x, out, n, step, cols, NULL);
 }
 
-static void cumulative_part(const fg_cumulative *k, const char *x, char *out, int64_t n, int64_t cols, const fg_total *start) {
+static void cumulative_part(const fg_cumulative *k, const char *x, char *out, int64_t n, int64_t cols,
+                            const fg_total *start) {
     const int64_t row = k->B * k->es, step = k->reverse ? -row : row, first = k->reverse ? (n - 1) * row : 0;
     x += first, out += first;
     switch (k->op) {
@@ -224,7 +225,7 @@ typedef struct {
     const fg_sort *k;
     const char *x;
     char *values, *indices;
-    uint64_t *a, *b;         /* one long row */
+    uint64_t *a, *b;        /* one long row */
     uint32_t (*count)[256]; /* per chunk */
     int shift;
 } sort_run;
@@ -247,9 +248,13 @@ static void sort_store(const sort_run *r, int64_t at, const uint64_t *a, int64_t
 
 static void sort_plain(const sort_run *r, int64_t at) {
     const fg_sort *k = r->k;
-    sort_heap h = {.x = r->x + at * k->es, .values = r->values ? r->values + at * k->es : NULL,
-                   .indices = r->indices ? r->indices + at * 4 : NULL, .n = k->N, .step = k->B * k->es,
-                   .index_step = k->B * 4, .dtype = k->dtype};
+    sort_heap h = {.x = r->x + at * k->es,
+                   .values = r->values ? r->values + at * k->es : NULL,
+                   .indices = r->indices ? r->indices + at * 4 : NULL,
+                   .n = k->N,
+                   .step = k->B * k->es,
+                   .index_step = k->B * 4,
+                   .dtype = k->dtype};
     sort_in_place(&h);
 }
 
@@ -271,7 +276,8 @@ static void sort_task(void *ctx, int64_t task) {
     if (a != stack) fg_free(a);
 }
 
-/* One long row, in chunks: each pass counts the digits of every chunk, and then every chunk knows where its elements go. */
+/* One long row, in chunks: each pass counts the digits of every chunk, and then every chunk knows where its elements
+ * go. */
 static int64_t sort_chunk(const fg_sort *k, int64_t i, int64_t *last) {
     *last = order_min(k->N, (i + 1) * k->chunk);
     return i * k->chunk;

@@ -2,8 +2,8 @@
  *
  * At creation the dimensions are sorted by stride and merged. A result is then a run of contiguous elements folded by
  * rows (the reduced dimension is the contiguous one), by columns (a kept one is) or, for a handful of rows, at once.
- * Data that are not 4-byte elements side by side are first converted, a block at a time. When there are few results, the
- * reduced range is cut into fixed segments, whose totals a second stage joins in their order. */
+ * Data that are not 4-byte elements side by side are first converted, a block at a time. When there are few results,
+ * the reduced range is cut into fixed segments, whose totals a second stage joins in their order. */
 #include "k_reduce_plan.h"
 
 typedef struct {
@@ -20,7 +20,7 @@ FG_INLINE void reduce_convert_by(char *out, const char *p, int64_t s, int64_t n,
     if (dtype == FG_F16) {
         for (int64_t i = 0; i < n; i++) u[i] = fg_bits(fg_f16_to_f32(*(const uint16_any *)(p + i * s)));
     } else if (dtype == FG_BF16) {
-        for (int64_t i = 0; i < n; i++) u[i] = (uint32_t) * (const uint16_any *)(p + i * s) << 16;
+        for (int64_t i = 0; i < n; i++) u[i] = (uint32_t)*(const uint16_any *)(p + i * s) << 16;
     } else if (dtype == FG_BOOL) {
         for (int64_t i = 0; i < n; i++) u[i] = p[i * s] != 0;
     } else {
@@ -96,7 +96,8 @@ static void reduce_by_rows(const reduce_run *r, int64_t unit) {
 
 /* ---- by columns ---- */
 
-static void reduce_rows_of_columns(const fg_reduce *k, fg_total *t, const char *p, int64_t rs, int64_t rows, int64_t cols) {
+static void reduce_rows_of_columns(const fg_reduce *k, fg_total *t, const char *p, int64_t rs, int64_t rows,
+                                   int64_t cols) {
     const int64_t s = k->keep[k->nk - 1].in;
     char block[FOLD_ROWS * REDUCE_CONVERT * 4];
     if (k->direct) {
@@ -127,7 +128,8 @@ static void reduce_by_columns(const reduce_run *r, int64_t unit) {
     const fg_reduce *k = r->k;
     const reduce_dim run = k->keep[k->nk - 1], d = k->red[k->nr - 1];
     fg_total local[FOLD_PANEL];
-    int64_t panel = unit % k->panels, m = unit / k->panels % (k->n_out / run.n), s = unit / k->panels / (k->n_out / run.n);
+    int64_t panel = unit % k->panels, m = unit / k->panels % (k->n_out / run.n),
+            s = unit / k->panels / (k->n_out / run.n);
     int64_t c = panel * k->panel, cols = reduce_min(run.n - c, k->panel), in, out;
     int64_t first = s * k->segment, last = reduce_min(k->n_red, first + k->segment);
     reduce_place(k, k->nk - 1, m, &in, &out);

@@ -3,8 +3,8 @@
 #define FG_K_REDUCE_PLAN_H
 #include "k_fold.h"
 
-#define REDUCE_TASK 32768 /* elements that are worth a task */
-#define REDUCE_TASKS 16   /* tasks at most */
+#define REDUCE_TASK 32768  /* elements that are worth a task */
+#define REDUCE_TASKS 16    /* tasks at most */
 #define REDUCE_CONVERT 256 /* columns converted at a time */
 #define REDUCE_NARROW 256  /* rows of fewer columns are read several at a time, as one */
 
@@ -77,7 +77,8 @@ static int reduce_coalesce(reduce_dim *d, int n, int sort) {
         if (d[i].n != 1) d[m++] = d[i];
     for (int i = 1; i < m && sort; i++)
         for (int j = i; j > 0; j--) {
-            uint64_t a = (uint64_t)llabs(d[j - 1].in) - 1, b = (uint64_t)llabs(d[j].in) - 1; /* 0 wraps to the largest */
+            uint64_t a = (uint64_t)llabs(d[j - 1].in) - 1,
+                     b = (uint64_t)llabs(d[j].in) - 1; /* 0 wraps to the largest */
             if (a >= b) break;
             reduce_dim t = d[j];
             d[j] = d[j - 1], d[j - 1] = t;
@@ -105,7 +106,8 @@ static void reduce_read(fg_reader *r, fg_reduce *k) {
     fg_read_operand(r, "the output", 0, k->nk, dim, &out);
     reduce_check_types(r, k->op, in.dtype, out.dtype);
     if (k->op == FG_ARGMAX || k->op == FG_ARGMIN) {
-        if (k->n_red == 0 || k->n_red > INT32_MAX) fg_fail(r, "a position needs 1 to 2^31 - 1 elements, got %lld", (long long)k->n_red);
+        if (k->n_red == 0 || k->n_red > INT32_MAX)
+            fg_fail(r, "a position needs 1 to 2^31 - 1 elements, got %lld", (long long)k->n_red);
     }
     for (int i = 0; i < k->nk; i++) {
         if (k->n_out > 0 && dim[i] > 1 && out.stride[i] == 0) fg_fail(r, "the output must not have a zero stride");
@@ -155,7 +157,9 @@ static void reduce_cut(fg_reduce *k) {
     const int by_columns = k->how == REDUCE_FEW || k->how == REDUCE_BY_COLUMNS || k->how == REDUCE_ARG_COLUMNS;
     if (by_columns) {
         const reduce_dim run = k->keep[k->nk - 1], d = k->red[k->nr - 1];
-        k->panel = !k->direct || k->how == REDUCE_ARG_COLUMNS ? REDUCE_CONVERT : k->how == REDUCE_FEW ? 4 * FOLD_PANEL : FOLD_PANEL;
+        k->panel = !k->direct || k->how == REDUCE_ARG_COLUMNS ? REDUCE_CONVERT
+                   : k->how == REDUCE_FEW                     ? 4 * FOLD_PANEL
+                                                              : FOLD_PANEL;
         k->panels = reduce_ceil(run.n, k->panel);
         if (run.n < REDUCE_NARROW / 2 && d.in == run.n * run.in) k->group = reduce_min(REDUCE_NARROW / run.n, d.n);
         units = k->n_out / run.n * k->panels, least = 2 * FOLD_ROWS * k->group;

@@ -18,7 +18,8 @@ static inline uint32_t sort_float_key(uint32_t u, uint32_t sign, uint32_t inf) {
 
 FG_INLINE uint32_t sort_key(const char *p, int dtype) {
     if (dtype == FG_BOOL) return *p != 0;
-    if (dtype == FG_F16 || dtype == FG_BF16) return sort_float_key(*(const uint16_any *)p, 0x8000u, dtype == FG_F16 ? 0x7c00u : 0x7f80u);
+    if (dtype == FG_F16 || dtype == FG_BF16)
+        return sort_float_key(*(const uint16_any *)p, 0x8000u, dtype == FG_F16 ? 0x7c00u : 0x7f80u);
     uint32_t u = *(const uint32_any *)p;
     return dtype == FG_F32 ? sort_float_key(u, 0x80000000u, 0x7f800000u) : dtype == FG_I32 ? u ^ 0x80000000u : u;
 }

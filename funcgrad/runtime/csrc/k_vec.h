@@ -95,7 +95,9 @@ FG_INLINE vf vf_swap(vf x, int w) {
                          : _mm512_permute_ps(y, 0xb1));
 #elif defined(__AVX2__)
     __m256 y = (__m256)x;
-    return (vf)(w == 4 ? _mm256_permute2f128_ps(y, y, 1) : w == 2 ? _mm256_permute_ps(y, 0x4e) : _mm256_permute_ps(y, 0xb1));
+    return (vf)(w == 4   ? _mm256_permute2f128_ps(y, y, 1)
+                : w == 2 ? _mm256_permute_ps(y, 0x4e)
+                         : _mm256_permute_ps(y, 0xb1));
 #elif defined(__x86_64__)
     __m128 y = (__m128)x;
     return (vf)(w == 2 ? _mm_shuffle_ps(y, y, 0x4e) : _mm_shuffle_ps(y, y, 0xb1));
