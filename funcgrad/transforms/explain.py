@@ -155,8 +155,8 @@ def _reads(code: types.CodeType) -> list[tuple[str, int, str]]:
     """Names that code reads from outside, with the line, in the functions defined inside it too."""
     out, line = [], code.co_firstlineno
     for op in dis.get_instructions(code):
-        if op.starts_line and op.starts_line is not True:
-            line = op.starts_line
+        started: Any = getattr(op, "line_number", op.starts_line)  # Python 3.13 has the former
+        line = started or line
         if op.opname in ("LOAD_GLOBAL", "LOAD_DEREF", "LOAD_NAME"):
             out.append((str(op.argval), line, code.co_filename))
         elif isinstance(op.argval, types.CodeType):
