@@ -151,3 +151,57 @@ def test_bfloat16_computes_narrow_and_keeps_float32() -> None:
     assert float(metrics["loss"]) != float(exact["loss"])
     with pytest.raises(ValueError, match="precision must be None or 'bfloat16'"):
         fg.make_train_step(loss, optim.sgd(0.1), precision="float16")  # type: ignore[arg-type]
+
+
+# -- accumulation, refusal and model state together --------------------------------------------------------------
+def bits(state: Any) -> list[bytes]:
+    return [np.asarray(x).tobytes() for x in fg.tree.leaves(state)]
+
+
+@pytest.mark.parametrize("on", ["raise", "skip"])
+def test_a_bad_batch_between_accumulated_ones_leaves_no_trace(on: Any) -> None:
+    def normed(p: Any, running: Any, batch: Any) -> Any:
+        mean = batch[0].mean(0)
+        return errors(p, batch[0] - running, batch[1]).mean(), 0.9 * running + 0.1 * mean
+
+    def run(bad: set[int]) -> Any:
+        ts = fg.make_train_step(normed, optim.adam(1e-2), accumulate=3, max_grad_norm=1.0, on_nonfinite=on)
+        state = ts.init(start(), model_state=np.zeros(4, np.float32))
+        for i in range(7):
+            if i in bad:
+                broken = Y[:8].copy()
+                broken[2] = np.inf
+                if on == "raise":
+                    with pytest.raises(fg.errors.NonFiniteError):
+                        ts.step(state, (X[:8], broken))
+                else:
+                    state, metrics = ts.step(state, (X[:8], broken))
+                    assert not bool(metrics["finite"]) and not bool(metrics["updated"])
+            state, metrics = ts.step(state, (X[i : i + 8], Y[i : i + 8]))
+            assert bool(metrics["updated"]) == (i % 3 == 2)
+        assert int(state.step) == 2 and int(state.micro) == 1
+        assert int(state.skipped) == (len(bad) if on == "skip" else 0)
+        return state
+
+    with_bad, without = run({1, 2, 6}), run(set())
+    keep = lambda s: (s.params, s.opt_state, s.model_state, s.grad_sum, s.step, s.micro)
+    assert bits(keep(with_bad)) == bits(keep(without))
+
+
+def test_a_schedule_advances_on_real_updates_only() -> None:
+    """Constant gradients of 1: the parameter moves by the learning rates of updates 0, 1 and 2."""
+    rate = optim.polynomial_schedule(1.0, 0.0, 1, 4)  # 1, 0.75, 0.5, 0.25
+    ts = fg.make_train_step(lambda p, b: p * b, optim.sgd(rate), accumulate=4)
+    state, seen = ts.init(np.float32(0.0)), []
+    for _ in range(12):
+        state, _ = ts.step(state, np.float32(1.0))
+        seen.append(float(state.params))
+    want = np.repeat([0.0, -1.0, -1.75, -2.25], 4)[1:13]
+    np.testing.assert_allclose(seen, want, rtol=1e-6)
+
+
+def test_metrics_are_of_the_old_parameters_before_clipping() -> None:
+    ts = fg.make_train_step(lambda p, b: (p * p).sum() * b, optim.sgd(0.5), max_grad_norm=1e-3)
+    state = ts.init(np.array([3.0, 4.0], np.float32))
+    _, metrics = ts.step(state, np.float32(1.0))
+    assert float(metrics["loss"]) == 25.0 and float(metrics["grad_norm"]) == pytest.approx(10.0, rel=1e-6)
