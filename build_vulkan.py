@@ -1,4 +1,4 @@
-"""Build ggml's Vulkan backend, libggml-vulkan.so, beside the extension: FUNCGRAD_VULKAN=1 python build_ffi.py runs this.
+"""Build ggml's Vulkan backend, libggml-vulkan.so, beside the extension; build_ffi.py runs it for FUNCGRAD_VULKAN=1.
 
     python build_vulkan.py          build into funcgrad/runtime/
     python build_vulkan.py check    only find or fetch the tool chain (ggml_src/vulkan/toolchain.sh)
