@@ -34,7 +34,8 @@ INTS: frozenset[DType] = frozenset({int32, uint32})
 HALVES: frozenset[DType] = frozenset({float16, bfloat16})
 ALL: frozenset[DType] = FLOATS | INTS | {bool_}
 NAMES: dict[DType, str] = {d: d.name for d in ALL - {bfloat16}} | {bfloat16: "bfloat16"}
-SHORT: dict[DType, str] = {float32: "f32", float16: "f16", bfloat16: "bf16", float64: "f64", int32: "i32", uint32: "u32", bool_: "bool"}
+SHORT: dict[DType, str] = {float32: "f32", float16: "f16", bfloat16: "bf16", float64: "f64"}
+SHORT |= {int32: "i32", uint32: "u32", bool_: "bool"}
 _RANK: dict[DType, int] = {bool_: 0, uint32: 1, int32: 2, float16: 3, bfloat16: 3, float32: 4, float64: 5}
 
 # What host dtypes become.  Narrow integers widen to int32: there is no 8- or 16-bit arithmetic on a device.

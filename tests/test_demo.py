@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_checkpoint_halves_the_peak_of_a_deep_network() -> None:
     rng = np.random.default_rng(0)
     width, batch = 64, 2048
     sizes = [8] + [width] * 12
-    weights = [rng.normal(0, n**-0.5, (n, m)).astype(np.float32) for n, m in zip(sizes[:-1], sizes[1:], strict=True)]
+    weights = [rng.normal(0, n**-0.5, (n, m)).astype(np.float32) for n, m in itertools.pairwise(sizes)]
     x = rng.normal(size=(batch, 8)).astype(np.float32)
 
     def segment(h: Any, ws: Any) -> Any:

@@ -25,7 +25,20 @@ LAYERS = [
     ["array", "numpy", "operators"],
     ["transforms"],
     ["lax"],
-    ["random", "nn", "losses", "optim", "data", "train_step", "training", "io", "debug", "environment", "profiling", "flatten_util"],
+    [
+        "random",
+        "nn",
+        "losses",
+        "optim",
+        "data",
+        "train_step",
+        "training",
+        "io",
+        "debug",
+        "environment",
+        "profiling",
+        "flatten_util",
+    ],
     ["testing", "test_util", "demo"],
 ]
 RANK = {name: i for i, row in enumerate(LAYERS) for name in row}

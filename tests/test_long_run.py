@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ def data() -> tuple[np.ndarray, np.ndarray]:
 def init() -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     out: list[np.ndarray] = []
-    for n, m in zip(SIZES[:-1], SIZES[1:], strict=True):
+    for n, m in itertools.pairwise(SIZES):
         out += [rng.normal(0, n**-0.5, (n, m)).astype(np.float32), np.zeros(m, np.float32)]
     return out
 
