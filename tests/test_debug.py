@@ -196,6 +196,16 @@ def test_find_nonfinite_of_a_bad_argument_and_of_callbacks() -> None:
 
     assert debug.find_nonfinite(f, -1.0).operation == "log" and seen == []
 
+    def step(c: Any, x: Any) -> Any:
+        return f(c) * 0.0 + c - x, x
+
+    assert debug.find_nonfinite(lambda xs: fg.lax.scan(step, 2.5, xs), X).where == ", in iteration 2 of scan"
+    assert seen == []
+    bad = fg.jit(lambda xs: fg.lax.scan(step, 2.5, xs)[0])
+    with debug.debug_nans(), pytest.raises(NonFiniteError, match="in iteration 2 of scan"):
+        bad(X)
+    assert len(seen) == 3  # by the run itself, and not by the search
+
 
 def test_debug_nans_raises_with_the_origin() -> None:
     f = fg.jit(bad_log)

@@ -46,7 +46,10 @@ class Device:
         raise NotImplementedError(f"{type(self).__name__}.run_primitive")
 
     def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Any:
-        """Return what runs the graph: ``run(storages) -> storages``."""
+        """Return what runs the graph: ``run(storages) -> storages``.
+
+        ``run`` looks at an attribute of each storage before it starts: AttributeError for one that is gone.
+        """
         raise NotImplementedError(f"{type(self).__name__}.compile")
 
     def synchronize(self) -> None:

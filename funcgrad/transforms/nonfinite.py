@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes, tree
+from funcgrad.control.callback import without_callbacks
 from funcgrad.errors import NonFiniteError, Site, message
 from funcgrad.ir import Aval, Equation, Graph, Literal
 from funcgrad.passes.inline import inline
@@ -95,7 +96,8 @@ def find_in_graph(graph: Graph, arrays: Sequence[Any], names: Sequence[str]) -> 
     for path, x in zip(paths, arrays, strict=True):
         if not finite(x):
             return NonFinite(f"{path}, as it was given", None, describe(x), [], [path], "")
-    return _Finder(inline(graph), arrays, paths).run()
+    with without_callbacks():
+        return _Finder(inline(graph), arrays, paths).run()
 
 
 def check_results(name: str, results: Any, graph: Graph, arrays: Sequence[Any], names: Sequence[str]) -> None:
@@ -140,8 +142,6 @@ class _Finder:
     def run(self) -> NonFinite | None:
         """Go through the equations."""
         for eqn in self.graph.eqns:
-            if not eqn.outputs:  # a callback: its effect has been seen already
-                continue
             xs = [a.value if isinstance(a, Literal) else self.env[a] for a in eqn.inputs]
             sources = frozenset().union(*[self.reach.get(a, frozenset()) for a in eqn.inputs])
             steps = getattr(eqn.prim, "iterations", None)
