@@ -59,6 +59,27 @@ def test_the_matcher_takes_apart_what_flatten_does(t: Any) -> None:
 
 
 @pytest.mark.parametrize("t", TREES, ids=str)
+def test_the_builder_builds_what_unflatten_does(t: Any) -> None:
+    leaves, treedef = tree.flatten(t)
+    build = tree.builder(treedef)
+    for _ in range(2):  # containers are new each time
+        built = build(leaves)
+        assert built == t and type(built) is type(t)
+        assert built is not t or not isinstance(t, (list, dict))
+
+
+def test_builders_of_wide_and_deep_trees() -> None:
+    wide = {f"k{i}": (i, [i]) for i in range(500)}
+    leaves, treedef = tree.flatten(wide)
+    assert tree.builder(treedef)(leaves) == wide
+    deep: Any = 1
+    for _ in range(300):  # deeper than Python's parser takes nested brackets
+        deep = (deep,)
+    leaves, treedef = tree.flatten(deep)
+    assert tree.builder(treedef)(leaves) == deep and tree.matcher(treedef)(deep) == leaves
+
+
+@pytest.mark.parametrize("t", TREES, ids=str)
 @pytest.mark.parametrize("other", TREES, ids=str)
 def test_the_matcher_refuses_every_other_structure(t: Any, other: Any) -> None:
     match = tree.matcher(tree.structure(t))
