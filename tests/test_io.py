@@ -78,7 +78,7 @@ def test_numbers_and_numpy_leaves_come_back_as_they_were(tmp_path: Path) -> None
 def test_a_lone_array_and_an_empty_tree(tmp_path: Path) -> None:
     io.save(tmp_path / "x", np.float32([1, 2]))
     assert list(io.load(tmp_path / "x")) == ["value"]
-    same(io.load(tmp_path / "x", like=fnp.zeros(2)), np.float32([1, 2]))
+    same(io.load(tmp_path / "x", like=fnp.zeros(2, "float32")), np.float32([1, 2]))
     io.save(tmp_path / "y", {})
     assert io.load(tmp_path / "y") == {} and io.load(tmp_path / "y", like={}) == {}
 
@@ -139,7 +139,7 @@ def test_partial_load_by_path(tmp_path: Path) -> None:
 
 def test_every_mismatch_is_reported_at_once(tmp_path: Path) -> None:
     io.save(tmp_path / "x", {"w": np.ones((2, 3), np.float32), "h": np.ones(2, np.float16), "more": np.ones(1)})
-    like = {"w": fnp.zeros((3, 2)), "h": fnp.zeros(2), "gone": fnp.zeros(4)}
+    like = {"w": fnp.zeros((3, 2)), "h": fnp.zeros(2, "float32"), "gone": fnp.zeros(4)}
     with pytest.raises(TreeError) as e:
         io.load(tmp_path / "x", like=like)
     text = str(e.value)

@@ -251,7 +251,7 @@ def test_sequential_gives_keys_to_what_takes_them() -> None:
 
 # -- trees -------------------------------------------------------------------------------------------------------
 def test_modules_are_frozen_trees_that_print() -> None:
-    layer = nn.Linear(2, 3, key=random.key(0))
+    layer = nn.Linear(2, 3, key=random.key(0), dtype="float32")
     with pytest.raises(AttributeError):
         layer.bias = None
     assert [fg.tree.keystr(p) for p, _ in fg.tree.leaves_with_path(layer)] == [".kernel", ".bias"]

@@ -243,6 +243,13 @@ def test_resume_from_lists_and_callbacks_state(tmp_path: Path) -> None:
     assert state == 10  # it had stopped, and stays so
 
 
+def test_what_a_killed_writer_left_is_removed(tmp_path: Path) -> None:
+    for name in (".c.123.0a1b2c3d.tmp", ".c2.123.0a1b2c3d.tmp", ".c.tmp", "x.c.1.0a1b2c3d.tmp"):
+        (tmp_path / name).write_bytes(b"half")
+    training.fit(TS, start(), rows(), epochs=1, progress=False, checkpoint=tmp_path / "c")
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".c.tmp", ".c2.123.0a1b2c3d.tmp", "c", "x.c.1.0a1b2c3d.tmp"]
+
+
 def test_resume_false_begins_again(tmp_path: Path) -> None:
     how: Any = dict(epochs=1, progress=False, checkpoint=tmp_path / "c")
     training.fit(TS, start(), rows(), **how)
@@ -376,4 +383,4 @@ def test_a_transformer_killed_twenty_times(tmp_path: Path) -> None:
         for f in ("whole", "killed")
     )
     assert whole == killed and "state.params.attention.query.kernel" in whole
-    assert first > 0 and [p.name for p in tmp_path.iterdir() if p.name.startswith("killed")] == ["killed"]
+    assert first > 0 and [p.name for p in tmp_path.iterdir() if "killed" in p.name] == ["killed"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from typing import BinaryIO
 
-__all__ = ["write_atomically"]
+__all__ = ["remove_leftovers", "write_atomically"]
 
 
 def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], None]) -> None:
@@ -32,6 +33,17 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
             os.unlink(beside)
         raise
     _sync_directory(folder)
+
+
+def remove_leftovers(path: str | os.PathLike[str]) -> None:
+    """Remove what writers of ``path`` left beside it when they were killed; there must be no other writer now."""
+    folder, name = os.path.split(os.path.realpath(os.fspath(path)))
+    beside = re.compile(rf"\.{re.escape(name[:200])}\.\d+\.[0-9a-f]{{8}}\.tmp")
+    with suppress(OSError):
+        for other in os.listdir(folder):
+            if beside.fullmatch(other):
+                with suppress(OSError):
+                    os.unlink(os.path.join(folder, other))
 
 
 def _sync_directory(folder: str) -> None:

@@ -247,9 +247,13 @@ _EXACT = {
 
 
 def _holds(in_file: str, wanted: Any) -> bool:
-    """Whether data of a dtype in a file may become a leaf of a dtype: what asarray would make of it, or itself."""
+    """Whether data of a dtype in a file may become a leaf of a dtype: what asarray would make of it, or itself.
+
+    float32 may become float64, which is what the numpy device computes in.
+    """
     if isinstance(wanted, type) and wanted in (bool, int, float):
         return _FILE_KINDS.get(in_file, int) is wanted
     if in_file in _EXACT and wanted == np.dtype(_EXACT[in_file]):
         return True
-    return bool(wanted == _DEVICE.get(in_file, dtypes.float32))  # quantised data becomes float32
+    becomes = _DEVICE.get(in_file, dtypes.float32)  # quantised data is float32
+    return bool(wanted == becomes) or (becomes == dtypes.float32 and wanted == dtypes.float64)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.array import SCALARS, asarray, check_range, is_array
+from funcgrad.array import asarray, is_array
 from funcgrad.errors import TreeError, message
+from funcgrad.host import SCALARS, check_range
 
 __all__ = ["dotted", "host_leaves", "leaf_like", "named_leaves"]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.array import SCALARS
 from funcgrad.errors import TreeError, message
+from funcgrad.host import SCALARS
 from funcgrad.trace import Value
 
 __all__ = [

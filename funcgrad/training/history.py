@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from funcgrad import tree
-from funcgrad.array import is_data
 from funcgrad.errors import message
+from funcgrad.host import is_data
 from funcgrad.io import dotted
 from funcgrad.optional import optional_module
 

@@ -16,6 +16,7 @@ from funcgrad import data, tree
 from funcgrad.array import Array
 from funcgrad.data import Batches
 from funcgrad.errors import message
+from funcgrad.io import remove_leftovers
 from funcgrad.io.names import host_leaves
 from funcgrad.training.callbacks import Callback, Run
 from funcgrad.training.checkpoint import read_checkpoint, write_checkpoint
@@ -116,6 +117,7 @@ class _Loop:
         if self.path is None:
             return
         host_leaves(self.run.state, "fit checkpoint")  # now rather than after an hour
+        remove_leftovers(self.path)
         if resume and os.path.exists(self.path):
             key = read_checkpoint(self.path, self.run, self.callbacks)
             if key is not None and isinstance(self.batches, Batches):
