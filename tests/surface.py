@@ -575,7 +575,7 @@ STEPS: dict[str, list[Entry]] = {
         "np.outer(k, k)",
         "np.kron(i, j)",
         "np.cross(i[:, :3], j[:, :3])",
-        "np.convolve(k, k[:3], 'same')",
+        "np.convolve(k, k[:3], 'same') * 1.0",
         "np.trace(i)",
         "np.trace(b)",
         "np.tril(i)",

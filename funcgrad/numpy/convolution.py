@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.numpy.precision import resolve_precision
-from funcgrad.numpy.products import operand_pair
-from funcgrad.numpy.promotion import cast, is_bool, result_dtype
+from funcgrad.numpy.promotion import cast, floating_arrays, result_dtype
 from funcgrad.prims import contract, layout
 
 __all__ = ["convolve", "correlate"]
@@ -20,25 +18,21 @@ def _convolve(name: str, x: Any, kernel: Any, mode: str, precision: Any) -> Any:
     if mode not in ("full", "same", "valid"):
         raise ValueError(message(name, 'mode must be "full", "same" or "valid"', repr(mode)))
     pads = {"full": (k - 1, k - 1), "valid": (0, 0), "same": (k // 2, k - 1 - k // 2)}
-    boolean = is_bool(x)
-    if boolean:
-        x, kernel = cast(x, dtypes.int32), cast(kernel, dtypes.int32)
     prim = contract.Conv((1,), (pads[mode],), (1,), (1,))
     resolve_precision(name, precision)
     out = contract.conv(layout.reshape(x, (1, n, 1)), layout.reshape(kernel, (k, 1, 1)), prim)
-    out = layout.reshape(out, (out.aval.size,))
-    return cast(out, dtypes.bool_) if boolean else out
+    return layout.reshape(out, (out.aval.size,))
 
 
 def _vectors(name: str, a: Any, v: Any) -> list[Any]:
-    xs = operand_pair(name, a, v)
+    xs = floating_arrays(name, a, v)
     if any(x.aval.ndim != 1 or not x.aval.size for x in xs):
         raise ShapeError(message(name, "two vectors with elements are required", f"{xs[0].aval} and {xs[1].aval}"))
     return xs
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Return the convolution of two vectors: "full", "same" (as long as the longer) or "valid" (complete overlap).
+    """Return the convolution of two vectors, as floats: "full", "same" (as long as the longer) or "valid" (all overlap).
 
     >>> fnp.convolve(fnp.asarray([1.0, 2.0]), fnp.asarray([1.0, 1.0]))
     Array([1., 3., 2.], dtype=float32)
@@ -51,7 +45,7 @@ def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, prefe
 
 
 def correlate(a: Any, v: Any, mode: str = "valid", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Return the sliding products of a with v: the element for shift k is sum(a[n + k] * v[n]).
+    """Return the sliding products of a with v, as floats: the element for shift k is sum(a[n + k] * v[n]).
 
     >>> fnp.correlate(fnp.asarray([1.0, 2.0, 3.0]), fnp.asarray([0.0, 1.0]))
     Array([2., 3.], dtype=float32)

@@ -98,10 +98,10 @@ def polysub(a1: Any, a2: Any) -> Any:
 
 
 def polymul(a1: Any, a2: Any, *, trim_leading_zeros: bool = False) -> Any:
-    """Return the product of two polynomials.
+    """Return the product of two polynomials, as floats.
 
     >>> fnp.polymul(fnp.asarray([1, 1]), fnp.asarray([1, -1]))
-    Array([ 1,  0, -1], dtype=int32)
+    Array([ 1.,  0., -1.], dtype=float32)
     """
     x, y = _coefficients("polymul", a1, a2)
     return convolve(x, y)
