@@ -32,7 +32,7 @@ def _vectors(name: str, a: Any, v: Any) -> list[Any]:
 
 
 def convolve(a: Any, v: Any, mode: str = "full", *, precision: Any = None, preferred_element_type: Any = None) -> Any:
-    """Return the convolution of two vectors, as floats: "full", "same" (as long as the longer) or "valid" (all overlap).
+    """Return two vectors convolved, as floats: "full", "same" (as long as the longer) or "valid" (full overlap).
 
     >>> fnp.convolve(fnp.asarray([1.0, 2.0]), fnp.asarray([1.0, 1.0]))
     Array([1., 3., 2.], dtype=float32)
