@@ -157,6 +157,13 @@ def make_train_step(
     return TrainStep(init, step)
 
 
+try:  # what signal wraps in enums of handlers, which would take a tenth of a small step
+    import _signal  # type: ignore[import-not-found]
+except ImportError:
+    _signal = signal
+_SIGINT = int(signal.SIGINT)
+
+
 class _Interrupts:
     """Holds back Ctrl-C in the main thread while a state is being replaced, so that no half of it is ever seen."""
 
@@ -165,14 +172,14 @@ class _Interrupts:
         self.main = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> _Interrupts:
-        self.main = self.main and signal.getsignal(signal.SIGINT) is not None  # one that is not Python's stays
+        self.main = self.main and _signal.getsignal(_SIGINT) is not None  # one that is not Python's stays
         if self.main:
-            self.before = signal.signal(signal.SIGINT, self.note)
+            self.before = _signal.signal(_SIGINT, self.note)
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self.main:
-            signal.signal(signal.SIGINT, self.before)
+            _signal.signal(_SIGINT, self.before)
             if exc[0] is not None:
                 self.deliver()
 
