@@ -144,14 +144,26 @@ static void store_flat(const map_state *s, int i, int64_t start, const int64_t *
     }
 }
 
-static void run_program(const map_state *s, int64_t n) {
+static void run_program(const map_state *s, int64_t n, map_ahead *ahead) {
     const map_kernel *k = s->k;
     void *const *place = s->place;
     n = (n + FG_LANES - 1) & -FG_LANES;
     for (const map_instr *i = k->instr, *end = i + k->n_instr; i < end; i++) {
         const void *src[4] = {place[i->src[0]], place[i->src[1]], place[i->src[2]], place[i->src[3]]};
         i->fn(place[i->dst], src, n);
+        if (ahead->n) ahead_step(ahead);
     }
+}
+
+/* What the block behind start will read where it lies. */
+static void look_ahead(const map_state *s, int64_t start, int64_t n, map_ahead *a) {
+    const map_kernel *k = s->k;
+    a->n = 0;
+    if (k->total * 4 * k->n_in < AHEAD_BYTES || n < s->block) return;
+    for (int i = 0; i < k->n_in && a->n < AHEAD_MOST; i++) {
+        if (k->in[i].flat && k->in[i].keep) a->p[a->n++] = s->in[i] + (start + n) * 4;
+    }
+    ahead_plan(a, n * 4, k->n_instr);
 }
 
 static void run_flat_block(const map_state *s, int64_t start, int64_t n) {
@@ -167,7 +179,9 @@ static void run_flat_block(const map_state *s, int64_t start, int64_t n) {
         if (i % 64 == 0) stored[i / 64] = 0;
         stored[i / 64] |= (uint64_t)aim_output(s, i, start, first, n, whole) << (i % 64);
     }
-    run_program(s, n);
+    map_ahead ahead;
+    look_ahead(s, start, n, &ahead);
+    run_program(s, n, &ahead);
     for (int i = 0; i < k->n_out; i++) {
         if (!(stored[i / 64] >> (i % 64) & 1)) store_flat(s, i, start, first, n);
     }
@@ -218,7 +232,8 @@ static void run_tile(const map_state *s, int64_t tile) {
     for (int i = 0; i < k->n_out; i++) {
         if (k->out[i].keep) s->place[k->n_buffers + k->n_in + i] = buffer_at(s, k->out[i].buffer);
     }
-    run_program(s, b.rows * b.cols);
+    map_ahead none = {.n = 0};
+    run_program(s, b.rows * b.cols, &none);
     for (int i = 0; i < k->n_out; i++) {
         const map_operand *o = &k->out[i];
         store_box(s->place[o->place], s->out[i] + position(k, &o->o, index), o->o.dtype, tile_strides(k, b, &o->o));

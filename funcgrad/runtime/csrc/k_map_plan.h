@@ -50,6 +50,34 @@ typedef struct {
     int64_t op, dst, src[4];
 } map_words;
 
+/* ---- looking ahead ----
+ * A block is read by one instruction or another, so the processor sees no stream to fetch in advance. What the next block
+ * will read is asked for between the instructions of this one. */
+#define AHEAD_MOST 8
+#define AHEAD_BYTES 1048576 /* of operands that lie in memory: less is in a cache anyway */
+
+typedef struct {
+    const char *p[AHEAD_MOST];
+    int n;
+    int64_t lines, step; /* of each operand: still to be asked for, and at a time */
+} map_ahead;
+
+/* Spreads the lines of the next block, so many bytes of each operand, over so many instructions. */
+static inline void ahead_plan(map_ahead *a, int64_t bytes, int64_t instructions) {
+    a->lines = bytes / 64;
+    a->step = a->lines / (instructions > 0 ? instructions : 1) + 1;
+}
+
+static inline void ahead_step(map_ahead *a) {
+    int64_t step = a->step < a->lines ? a->step : a->lines;
+    for (int i = 0; i < a->n; i++) {
+        const char *p = a->p[i];
+        for (int64_t l = 0; l < step; l++) __builtin_prefetch(p + l * 64, 0, 2);
+        a->p[i] = p + step * 64;
+    }
+    a->lines -= step;
+}
+
 static void map_destroy(fg_kernel *kernel) {
     map_kernel *k = (map_kernel *)kernel;
     free(k->in);

@@ -112,7 +112,18 @@ static void rows_spread(u32_any *d, const u32_any *x, int64_t n, int64_t cols) {
     }
 }
 
-static void rows_program(const rows_state *s, int64_t n) {
+/* What the rows behind these will be read from. */
+static void rows_look_ahead(const rows_state *s, int64_t first, int64_t n, map_ahead *a) {
+    const rows_kernel *k = s->k;
+    a->n = 0;
+    if (k->rows * k->cols * 4 * k->n_in < AHEAD_BYTES || n < k->block) return;
+    for (int i = 0; i < k->n_in && a->n < AHEAD_MOST; i++) {
+        if (k->in[i].flat) a->p[a->n++] = rows_base(s, &k->in[i].o) + (first + n) * k->cols * 4;
+    }
+    ahead_plan(a, n * k->cols * 4, k->n_instr);
+}
+
+static void rows_program(const rows_state *s, int64_t n, map_ahead *ahead) {
     const rows_kernel *k = s->k;
     const int64_t wide = (n * k->cols + FG_LANES - 1) & -FG_LANES, narrow = (n + FG_LANES - 1) & -FG_LANES;
     for (const rows_instr *i = k->instr, *end = i + k->n_instr; i < end; i++) {
@@ -121,6 +132,7 @@ static void rows_program(const rows_state *s, int64_t n) {
         if (i->fn) i->fn(dst, src, i->wide ? wide : narrow);
         else if (i->op == ROWS_SPREAD) rows_spread(dst, src[0], n, k->cols);
         else rows_fold(k, i->op, dst, src[0], n);
+        if (ahead->n) ahead_step(ahead);
     }
 }
 
@@ -135,7 +147,9 @@ static void rows_block(rows_state *s, int64_t first, int64_t n) {
         s->place[k->n_regs + i] = rows_buffer(s, x->reg);
         if (k->direct[i] && whole) s->place[k->n_regs + i] = rows_base(s, &x->o) + first * k->cols * 4;
     }
-    rows_program(s, n);
+    map_ahead ahead;
+    rows_look_ahead(s, first, n, &ahead);
+    rows_program(s, n, &ahead);
     for (int i = 0; i < k->n_out; i++) {
         const rows_operand *x = &k->out[i];
         if (!k->direct[i]) rows_move(s, x, s->place[x->reg], first, n, 1);
