@@ -7,7 +7,7 @@ LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
 NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
-.PHONY: venv demo test lint format test-peers test-ggml bench wheel clean
+.PHONY: venv demo test lint format test-peers test-ggml test-vulkan bench wheel clean
 .DELETE_ON_ERROR:
 
 # The stamps are touched last, so that a half-done set-up is done again.
@@ -61,6 +61,11 @@ bench: venv $(VENV)/.peers
 # ggml's own tests: is a backend wrong, or our use of it?  make test-ggml OPS="MUL_MAT SOFT_MAX" chooses operations.
 test-ggml: venv
 	$(PY) build_ffi.py test-ggml $(OPS)
+
+# Every test of a Vulkan device; GGML_VK_VISIBLE_DEVICES=0 admits Mesa's software driver (apt install mesa-vulkan-drivers).
+test-vulkan: venv
+	FUNCGRAD_VULKAN=1 $(PY) build_ffi.py
+	GGML_VK_VISIBLE_DEVICES=$${GGML_VK_VISIBLE_DEVICES-0} $(PY) -m pytest tests/test_vulkan.py tests/test_primitives.py -k "vulkan"
 
 wheel: venv
 	@$(PIP) build >> $(LOG) 2>&1 || $(call NO_NETWORK,build)

@@ -52,7 +52,8 @@ class VulkanDevice(device.Device):
         array = VulkanArray(self.memory, Aval(copy.shape, copy.dtype), host=copy)
         if copy.dtype in HELD and copy.nbytes >= AT_ONCE:
             array.on_device()
-            array.host = None
+            if copy.dtype != dtypes.int32:  # integers are computed with on the host
+                array.host = None
         return array
 
     def wrap(self, host: np.ndarray[Any, Any]) -> VulkanArray:

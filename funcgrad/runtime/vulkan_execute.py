@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from funcgrad import dtypes
 from funcgrad.ir import Equation, Graph, Literal, Var
 from funcgrad.passes.pipeline import prepare
 from funcgrad.runtime.vulkan_memory import Memory, VulkanArray
@@ -18,6 +19,8 @@ from funcgrad.runtime.vulkan_segment import Segment, Verdicts, host_array
 
 __all__ = ["Fallback", "VulkanExecutable"]
 
+SMALL = 1 << 16  # elements
+INTEGERS = frozenset({dtypes.int32, dtypes.bool_})
 CONTROL = frozenset({"scan", "while", "cond"})
 
 
@@ -118,7 +121,19 @@ class VulkanExecutable:
             kinds[eqn] = kind = self._kind(eqn, on_host)
             if kind == "host":
                 on_host.update(eqn.outputs)
+        self._join_integers(kinds)
         return kinds
+
+    def _join_integers(self, kinds: dict[Equation, str]) -> None:
+        """Let the CPU do what only prepares its own small integers, rather than send them to and fro."""
+        free: set[Var] = {a for a in self.graph.outputs if isinstance(a, Var)}  # read by others than the CPU
+        for eqn in reversed(self.graph.eqns):
+            atoms = (*eqn.inputs, *eqn.outputs)
+            small = all(a.aval.dtype in INTEGERS and a.aval.size <= SMALL for a in atoms)
+            if kinds[eqn] == "device" and small and not any(v in free for v in eqn.outputs):
+                kinds[eqn] = "host"
+            if kinds[eqn] != "host":
+                free.update([a for a in eqn.inputs if isinstance(a, Var)])
 
     def _kind(self, eqn: Equation, on_host: set[Var]) -> str:
         if eqn.prim.name in CONTROL:
@@ -149,8 +164,12 @@ class VulkanExecutable:
         return "control"
 
     def _parts(self, kinds: dict[Equation, str]) -> list[tuple[str, list[Equation], list[Var], list[Var]]]:
-        """Equations in few groups of one kind, in an order that respects what they read; with what each reads."""
+        """Equations in few groups of one kind, in an order that respects what they read; with what each reads.
+
+        The device does early only what others wait for, so that little crosses from one of its groups to the next.
+        """
         made: set[Var] = set(self.graph.inputs)
+        early = self._awaited(kinds)
         groups: list[tuple[str, list[Equation]]] = []
         left, kind = list(self.graph.eqns), "host"
         idle = 0
@@ -158,8 +177,10 @@ class VulkanExecutable:
             group: list[Equation] = []
             rest: list[Equation] = []
             effect_waits = False
+            last = all(kinds[e] == "device" for e in left)
             for eqn in left:
                 ready = all(a in made for a in eqn.inputs if isinstance(a, Var))
+                ready = ready and (last or kinds[eqn] != "device" or eqn in early)
                 held = effect_waits and eqn.prim.effectful
                 if ready and not held and kinds[eqn] == kind and not (kind == "control" and group):
                     group.append(eqn)
@@ -173,6 +194,18 @@ class VulkanExecutable:
             assert idle < 4, "equations in a circle"
             left, kind = rest, {"host": "device", "device": "control", "control": "host"}[kind]
         return self._with_interfaces(groups)
+
+    def _awaited(self, kinds: dict[Equation, str]) -> set[Equation]:
+        """The device's equations that others depend on."""
+        needed: set[Var] = set()
+        early: set[Equation] = set()
+        for eqn in reversed(self.graph.eqns):
+            if kinds[eqn] != "device":
+                needed.update([a for a in eqn.inputs if isinstance(a, Var)])
+            elif any(v in needed for v in eqn.outputs):
+                early.add(eqn)
+                needed.update([a for a in eqn.inputs if isinstance(a, Var)])
+        return early
 
     def _with_interfaces(
         self, groups: list[tuple[str, list[Equation]]]

@@ -1,0 +1,45 @@
+#!/bin/sh
+# Vulkan on a machine with an NVIDIA driver and nothing else of ours: packs what has to go there, and runs it there.
+#   benchmarks/h200.sh pack    here, after FUNCGRAD_VULKAN=1 python build_ffi.py: fills build/h200 (libraries, wheels, loader)
+#   benchmarks/h200.sh run     there, in the same tree with build/h200: prints JSON lines
+# It runs the primitives' tests on vulkan:0 and the workloads W2 and W3 (WORKLOADS names others) on the device.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+at="$root/build/h200"
+python=${PYTHON:-python3}
+
+pack() {
+    mkdir -p "$at/wheels" "$at/loader"
+    tar -C "$root" -cJf "$at/libraries.tar.xz" $(cd "$root" && ls funcgrad/runtime/*.so)
+    # Python's version there; --no-deps, so each package is named
+    "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "${THERE:-3.12}" \
+        --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
+        --platform manylinux2014_x86_64 -d "$at/wheels" cffi pycparser numpy scipy-openblas32 pytest pluggy iniconfig packaging pygments
+    (cd "$at/loader" && apt-get download -qq libvulkan1)
+    du -sh "$at"
+}
+
+run() {
+    ldconfig -p | grep -q libvulkan.so.1 || for f in "$at"/loader/*.deb; do dpkg -x "$f" /; done
+    ldconfig
+    icd=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
+    [ -z "${VK_DRIVER_FILES:-}" ] && [ -e "$icd" ] && export VK_DRIVER_FILES="$icd"
+    site=$(mktemp -d)
+    "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$at"/wheels/*.whl
+    export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1
+    tar -C "$root" -xJf "$at/libraries.tar.xz"
+    cd "$root"
+    "$python" -c 'import funcgrad as fg; d = fg.devices("vulkan"); print({"devices": [x.name for x in d]})'
+    "$python" -m pytest -q -p no:cacheprovider tests/test_vulkan.py 2>&1 | tail -n 30
+    timeout "${TEST_SECONDS:-200}" "$python" -m pytest -q -p no:cacheprovider tests/test_primitives.py -k "devices_agree_with_eval and vulkan" 2>&1 | tail -n 30
+    cd benchmarks
+    for w in ${WORKLOADS:-W2 W3}; do
+        FUNCGRAD_PLATFORMS=vulkan timeout 150 "$python" fg_bench.py "$w" 2>&1 | tail -n 12 || echo "{\"workload\": \"$w\", \"error\": \"failed\"}"
+    done
+}
+
+case "${1:-}" in
+    pack) pack ;;
+    run) run ;;
+    *) sed -n '2,5p' "$0" >&2; exit 2 ;;
+esac
