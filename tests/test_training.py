@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,7 @@ def test_evaluation_is_recorded_and_history_prints() -> None:
     assert history["val_loss"][1] < history["val_loss"][0]
     lines = str(history).splitlines()
     assert lines[0].split()[:3] == ["epoch", "step", "loss"] and len(lines) == 3
+    assert history._repr_html_().startswith("<table><tr><td>epoch</td><td>step</td><td>loss</td>")
     with pytest.raises(KeyError, match="names are epoch, step, loss"):
         history.epochs["nothing"]
 
@@ -182,6 +184,28 @@ def test_plot(tmp_path: Path) -> None:
     shown: list[Any] = []
     training.fit(TS, start(), rows(), epochs=3, progress=False, callbacks=[training.LivePlot(2, shown.append)])
     assert len(shown) == 1
+
+
+def test_a_live_plot_updates_one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
+    seen: list[tuple[str, bytes]] = []
+
+    class Handle:
+        def update(self, image: bytes) -> None:
+            seen.append(("update", image))
+
+    def display(image: bytes, display_id: bool) -> Handle:
+        seen.append(("display", image))
+        return Handle()
+
+    fake_module = SimpleNamespace(Image=lambda data: data, display=display)
+    monkeypatch.setitem(sys.modules, "IPython.display", fake_module)  # type: ignore[arg-type]
+    training.fit(TS, start(), rows(), epochs=3, progress=False, callbacks=[training.LivePlot()])
+    assert [kind for kind, _ in seen] == ["display", "update", "update"]
+    assert all(image.startswith(b"\x89PNG") for _, image in seen)
+    monkeypatch.setitem(sys.modules, "IPython.display", None)  # type: ignore[arg-type]
+    with pytest.raises(ImportError, match="pip install IPython"):
+        training.fit(TS, start(), rows(), epochs=1, progress=False, callbacks=[training.LivePlot()])
 
 
 def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:

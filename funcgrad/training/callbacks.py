@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any, Literal
 
 from funcgrad import tree
@@ -189,10 +190,12 @@ class SaveBest(_Monitor):
 class LivePlot(Callback):
     """Draws the history in a notebook, again after every ``every`` epochs, in the place of the picture before.
 
-    Needs IPython and matplotlib, and raises ImportError without them.
+    Needs IPython and matplotlib, and raises ImportError without them.  ``show`` may take the figure instead.
     """
 
     def __init__(self, every: int = 1, show: Callable[[Any], None] | None = None):
+        if every < 1:
+            raise ValueError(message("LivePlot", "every must be at least 1 epoch", repr(every)))
         self.every = every
         self._handle: Any = None
         self._show = show
@@ -203,7 +206,12 @@ class LivePlot(Callback):
         figure = run.history.plot()
         if self._show is not None:
             self._show(figure)
-        elif self._handle is None:
-            self._handle = optional_module("IPython.display", "LivePlot").display(figure, display_id=True)
+            return
+        display = optional_module("IPython.display", "LivePlot")
+        png = BytesIO()
+        figure.savefig(png, format="png", dpi=100)
+        image = display.Image(data=png.getvalue())  # a figure itself would need pyplot's inline backend
+        if self._handle is None:
+            self._handle = display.display(image, display_id=True)
         else:
-            self._handle.update(figure)
+            self._handle.update(image)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,12 @@ class History:
         widths = [max(7 if i else 0, *[len(cell) for cell in c]) for i, c in enumerate(columns)]
         rows = zip(*columns, strict=True)
         return "\n".join("  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows)
+
+    def _repr_html_(self) -> str:
+        names = self.epochs.names
+        rows = [names, *[[f"{v:.6g}" for v in row] for row in zip(*[self.epochs[n] for n in names], strict=True)]]
+        cells = ["".join(f"<td>{escape(c)}</td>" for c in row) for row in rows]
+        return f"<table>{''.join(f'<tr>{c}</tr>' for c in cells)}</table>"
 
     def plot(self, path: str | os.PathLike[str] | None = None, names: Sequence[str] | None = None) -> Any:
         """Draw metrics over steps (thin) and epochs (dots), each with its ``val_`` twin; return matplotlib's figure.
