@@ -99,6 +99,8 @@ class Array(Value):
     def delete(self) -> None:
         """Free the memory now; using the array afterwards is an error."""
         self._storage = Gone("deleted", "delete() was called on it")
+        for key in [k for k in _copies if k[0] == id(self)]:
+            del _copies[key]
 
     def adopt(self, other: Array) -> None:
         """Take the memory of another array of the same type, for an array whose own was given away."""

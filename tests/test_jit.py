@@ -604,6 +604,17 @@ def test_an_array_of_another_device_is_sent_once(device: str) -> None:
     assert seen.bytes_uploaded in (X.nbytes, 2 * X.nbytes)  # float64 on the numpy device
     with fg.debug.expect(uploads=0, launches=1):
         close(f(x, fnp.asarray(X)), X * X)
+    copies = sys.modules["funcgrad.array"]._copies
+    kept = len(copies)
+    x.delete()
+    assert len(copies) == kept - 1
+    x = fg.device_put(X, other)
+    f(x, fnp.asarray(X))
+    assert len(copies) == kept
+    del x
+    gc.collect()
+    assert len(copies) == kept - 1
+    x = fg.device_put(X, other)
     g = fg.jit(lambda x: x + 1, donate_argnums=0)  # donated: the copy is the call's own
     for _ in range(2):
         close(g(fg.device_put(X, other)), X + 1)

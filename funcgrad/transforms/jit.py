@@ -197,10 +197,10 @@ class Jit:
             for x in (*entry.captured, *[x for x in leaves if type(x) is Array]):
                 _ = x.storage  # raises what happened to it
             raise
-        ended = perf_counter()
-        if entry.donated:
+        results = self._results(entry, outs, started, perf_counter() - launched)
+        if entry.donated:  # last: until here an interrupt leaves the caller's arrays usable, with the new values
             self._give_away(entry, leaves)
-        return self._results(entry, outs, started, ended - launched)
+        return results
 
     def _results(self, entry: Entry, outs: Sequence[Any], started: float, device_time: float) -> Any:
         """The tree of a call's results; counts the call."""
