@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from funcgrad import random, tree
+from funcgrad.array import asarray, default_device
 from funcgrad.errors import ShapeError, message
 
 __all__ = ["Batches", "batches", "bucket", "prefetch"]
@@ -197,6 +198,7 @@ def prefetch(items: Iterable[Any] | Callable[[], Iterable[Any]], size: int = 2) 
         raise ValueError(message("prefetch", "size must be at least 1", str(size)))
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(size)
     stop = threading.Event()
+    device = asarray(0).device  # the consumer's default, which is the thread's own
 
     def put(kind: str, value: Any) -> bool:
         while not stop.is_set():
@@ -209,9 +211,10 @@ def prefetch(items: Iterable[Any] | Callable[[], Iterable[Any]], size: int = 2) 
 
     def work() -> None:
         try:
-            for item in items() if callable(items) else items:
-                if not put("item", item):
-                    return
+            with default_device(device):
+                for item in items() if callable(items) else items:
+                    if not put("item", item):
+                        return
             put("end", None)
         except BaseException as e:  # handed to the consumer, which raises it
             put("error", e)

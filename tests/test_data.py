@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from funcgrad import data, random
+from funcgrad import data, default_device, random
 from funcgrad.errors import ShapeError
 
 
@@ -96,3 +96,8 @@ def test_leaving_early_ends_the_thread() -> None:
             break
         threading.Event().wait(0.05)
     assert threading.active_count() <= before
+
+
+def test_prefetch_makes_its_items_on_the_consumers_device() -> None:
+    with default_device("numpy"):
+        assert [x.device.name for x in data.prefetch(lambda: (random.key(i) for i in range(2)))] == ["numpy"] * 2
