@@ -7,7 +7,7 @@ LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
 NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
-.PHONY: venv demo test lint format test-peers test-ggml test-vulkan bench wheel clean
+.PHONY: venv demo test lint format test-peers test-ggml test-vulkan bench bench-quick wheel clean
 .DELETE_ON_ERROR:
 
 # The stamps are touched last, so that a half-done set-up is done again.
@@ -56,7 +56,10 @@ test-peers: venv $(VENV)/.peers
 	$(PY) -m pytest tests/peers
 
 bench: venv $(VENV)/.peers
-	$(PY) -m benchmarks
+	$(PY) -m benchmarks --compile
+
+bench-quick: venv $(VENV)/.peers
+	$(PY) -m benchmarks --quick
 
 # ggml's own tests: is a backend wrong, or our use of it?  make test-ggml OPS="MUL_MAT SOFT_MAX" chooses operations.
 test-ggml: venv
