@@ -71,6 +71,14 @@ class Array(Value):
         """Return the values on the host; bfloat16 becomes float32."""
         return dtypes.widen(self._host()) if self.aval.dtype == dtypes.bfloat16 else self._host()
 
+    def only(self) -> Any:
+        """Return the one element of an array of one."""
+        value = self.device.item(self.storage, self.aval)
+        if self._read is not None:
+            self._read.count(self.aval.nbytes)
+            self._read = None
+        return value
+
     def _host(self) -> np.ndarray[Any, Any]:
         host: np.ndarray[Any, Any] = self.device.get(self.storage, self.aval)
         if self._read is not None:
@@ -277,7 +285,7 @@ def to_bool(x: Any) -> bool:
     if x.aval.size != 1:
         ways = "use .any() or .all()"
         raise ValueError(message("bool", "exactly one element is required", str(x.aval), ways))
-    return bool(concrete(x, TracerBoolConversionError, "bool").numpy().reshape(()))
+    return bool(concrete(x, TracerBoolConversionError, "bool").only())
 
 
 def to_scalar(x: Any, kind: type, what: str) -> Any:
@@ -285,7 +293,7 @@ def to_scalar(x: Any, kind: type, what: str) -> Any:
     error = TracerIntegerConversionError if kind is int else TracerArrayConversionError
     if x.aval.size != 1:
         raise TypeError(message(what, "exactly one element is required", str(x.aval), "index or reduce it first"))
-    return kind(concrete(x, error, what).numpy().reshape(()))
+    return kind(concrete(x, error, what).only())
 
 
 def to_index(x: Any) -> int:

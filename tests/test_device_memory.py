@@ -108,7 +108,7 @@ def test_host_indices_are_checked_and_device_indices_clamp() -> None:
 
 
 def test_a_table_is_written_in_place_by_index() -> None:
-    """Under donation ``.at[rows].set`` sends the rows and their numbers, copies nothing, and keeps the table's memory."""
+    """Under donation ``.at[rows].set`` sends the rows and their numbers, copies nothing, and keeps the memory."""
     count, width = 1_000_000, 8
     write = fg.jit(lambda t, i, rows: t.at[i].set(rows), donate_argnums=0)
     table, host = fnp.zeros((count, width), fnp.float32), np.zeros((count, width), np.float32)
@@ -126,3 +126,19 @@ def test_a_table_is_written_in_place_by_index() -> None:
     sizes = plan.memory_analysis()
     assert sizes.temp_size_in_bytes < 100_000 and sizes.alias_size_in_bytes == host.nbytes
     np.testing.assert_array_equal(np.asarray(table), host)
+
+
+FLOATS = [(d, v) for d in ("float32", "float16", "bfloat16") for v in (1.5, -3.0, float("inf"))]
+WHOLE = [("int32", -(2**31)), ("int32", 7), ("uint32", 2**31 + 5), ("bool", True), ("bool", False)]
+
+
+@pytest.mark.parametrize(("dtype", "value"), FLOATS + WHOLE)
+def test_one_element_is_read_as_it_is(dtype: str, value: Any) -> None:
+    x = fg.jit(lambda: fnp.full((1, 1), value, dtype=dtype))()
+    assert float(x) == value and bool(x) == bool(value) and x.item() == value
+    if abs(value) != float("inf"):
+        assert int(x) == int(value)
+    with fg.debug.expect(downloads=1) as seen:
+        y = fg.jit(lambda: fnp.full((), value, dtype=dtype))()
+        float(y), bool(y), float(y)
+    assert seen.bytes_downloaded == y.nbytes

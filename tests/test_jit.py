@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 import warnings
@@ -687,3 +688,42 @@ def test_memory_by_line_before_anything_runs(device: str) -> None:
     by_line = compiled.costs()
     assert sum(c.flops for c in by_line) == compiled.cost_analysis()["flops"]
     assert any(c.site is not None and c.site.file == __file__ for c in by_line)
+
+
+INTERRUPTED = """
+import signal, sys, threading, time
+import numpy as np
+import funcgrad as fg
+import funcgrad.numpy as fnp
+
+step = fg.jit(lambda s: {"a": s["a"] @ s["a"] / 700.0, "b": s["b"] + 1}, donate_argnums=0)
+make = lambda: {"a": fnp.asarray(np.ones((1000, 1000), np.float32)), "b": fnp.asarray(np.zeros(3, np.float32))}
+step(make())
+start = time.perf_counter()
+step(make())
+half = (time.perf_counter() - start) / 2
+main, count = threading.main_thread().ident, 0
+for _ in range(10):
+    state = make()
+    timer = threading.Timer(half, lambda: signal.pthread_kill(main, signal.SIGINT))
+    try:
+        timer.start()
+        state = step(state)
+        timer.join()
+    except KeyboardInterrupt:
+        count += 1
+    values = [float(np.asarray(v).ravel()[0]) for v in (state["a"], state["b"])]
+    assert values in ([1.0, 0.0], [float(np.float32(1000) / np.float32(700)), 1.0]), values
+print("interrupted", count > 0)
+"""
+
+
+@pytest.mark.ggml
+def test_an_interrupt_during_a_donating_call() -> None:
+    """What the caller holds is the old state or the new one, whole, and usable."""
+    for _ in range(3):  # the signal may come where nothing is caught, which says nothing
+        done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=120)
+        assert "AssertionError" not in done.stderr and "DonationError" not in done.stderr, done.stderr
+        if done.stdout.strip() == "interrupted True":
+            return
+    pytest.fail(f"no run came through: {done.stderr[-500:]}")

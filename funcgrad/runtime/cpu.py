@@ -59,6 +59,13 @@ class CpuDevice(device.Device):
         """Return the memory itself as a read-only array."""
         return host_view(storage, aval)
 
+    def item(self, storage: Any, aval: Aval) -> Any:
+        """Read the one element where it lies."""
+        pointer = POINTERS.get(aval.dtype)
+        if pointer is None:
+            return super().item(storage, aval)
+        return self._library.ffi.cast(pointer, storage.ptr)[0]
+
     def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Optimise, lower and plan a graph."""
         return Executable(Emitter(prepare).lower(prepare(graph), donate), self._fixed)
@@ -114,6 +121,12 @@ class CpuDevice(device.Device):
         return int(self._library.lib.fg_alloc_in_use())
 
 
+POINTERS = {
+    dtypes.float32: "float *",
+    dtypes.int32: "int32_t *",
+    dtypes.uint32: "uint32_t *",
+    dtypes.bool_: "_Bool *",
+}
 ON_DEVICE = dtypes.ALL - {dtypes.float64}
 
 device.register("cpu", lambda: [CpuDevice()])

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad import dtypes
 from funcgrad.errors import DeviceError, message
 from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.primitive import Primitive
@@ -38,6 +39,10 @@ class Device:
     def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
         """Return the values as a numpy array that must not be written."""
         raise NotImplementedError(f"{type(self).__name__}.get")
+
+    def item(self, storage: Any, aval: Aval) -> Any:
+        """Return the one element of an array of one, as a number."""
+        return dtypes.widen(self.get(storage, aval)).reshape(())[()]
 
     def run_primitive(
         self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
