@@ -207,6 +207,20 @@ def test_find_nonfinite_of_a_bad_argument_and_of_callbacks() -> None:
     assert len(seen) == 3  # by the run itself, and not by the search
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_nans_of_half_precision(dtype: str) -> None:
+    x = fnp.asarray(np.array([1.0, -2.0], np.float32)).astype(dtype)
+    f = lambda y: fnp.log(x * y * 2.0)
+    found = debug.find_nonfinite(f, fnp.ones(2, dtype=dtype))
+    assert found.operation == "log" and found.inputs == ["argument 0", "closed-over array 0"]
+    assert "in [-4, 2]" in found.operands[0]
+    with debug.debug_nans(), pytest.raises(NonFiniteError, match="log made"):
+        fg.jit(f)(fnp.ones(2, dtype=dtype))
+    ts = fg.make_train_step(lambda p, b: fnp.log(p @ b).sum(), optim.sgd(0.1), precision="bfloat16")
+    with debug.debug_nans(), pytest.raises(NonFiniteError, match="log made"):
+        ts.step(ts.init(np.ones((2, 3), np.float32)), -np.ones(3, np.float32))
+
+
 def test_debug_nans_raises_with_the_origin() -> None:
     f = fg.jit(bad_log)
     assert not math.isfinite(float(f(PARAMS)))

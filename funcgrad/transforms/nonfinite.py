@@ -92,6 +92,9 @@ def find_nonfinite(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> NonFin
 def find_in_graph(graph: Graph, arrays: Sequence[Any], names: Sequence[str]) -> NonFinite | None:
     """``find_nonfinite`` of a graph; ``names`` are those of its last inputs, what comes before was closed over."""
     captured = len(arrays) - len(names)
+    arrays = [
+        dtypes.narrow(dtypes.widen(np.asarray(x)), v.aval.dtype) for x, v in zip(arrays, graph.inputs, strict=True)
+    ]
     paths = [*[f"closed-over array {i}" for i in range(captured)], *names]
     for path, x in zip(paths, arrays, strict=True):
         if not finite(x):
