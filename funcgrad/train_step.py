@@ -217,8 +217,8 @@ def _refusal(state: TrainState, metrics: dict[str, Any], peaks: Any) -> NonFinit
             bad.append(f"gradient of params{tree.keystr(path)}")
     got = "; ".join(bad[:8]) + (f"; and {len(bad) - 8} more" if len(bad) > 8 else "")
     way_out = (
-        "the state is as it was before this batch; skip the batch, lower the learning rate, or use on_nonfinite='skip'; "
-        "the same call inside fg.debug.debug_nans() names the operation and its line"
+        "the state is as it was before this batch; skip the batch, lower the learning rate, or use "
+        "on_nonfinite='skip'; the same call inside fg.debug.debug_nans() names the operation and its line"
     )
     return NonFiniteError(message(f"train step {int(state.step)}", "loss and gradients must be finite", got, way_out))
 
