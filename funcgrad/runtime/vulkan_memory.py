@@ -72,6 +72,9 @@ class Memory:
         if self.backend == self.library.ffi.NULL:
             raise DeviceError(message(f"vulkan:{index}", "the device must open", self.library.text(err)))
         self.name = f"vulkan:{index}"
+        # Mesa's software driver (22.3) follows pointers to buffers that are gone when descriptors are written again: there
+        # no memory is given back to the driver.
+        self.forgetful = "llvmpipe" in self.description
         self.lock = threading.RLock()
         self.in_use = 0
         self.uploads = self.downloads = self.bytes_up = self.bytes_down = 0
@@ -79,6 +82,13 @@ class Memory:
         self._cached = 0
         self._context = self._new_context(64)
         self._probe = self.library.lib.ggml_new_tensor_1d(self._context, self.library.lib.GGML_TYPE_I32, 1)
+
+    @property
+    def description(self) -> str:
+        """What the driver calls the device."""
+        lib = self.library.lib
+        text = lib.ggml_backend_dev_description(lib.ggml_backend_get_device(self.backend))
+        return str(self.library.ffi.string(text).decode("utf-8", "replace"))
 
     def _new_context(self, tensors: int) -> Any:
         ffi, lib = self.library.ffi, self.library.lib
@@ -129,7 +139,7 @@ class Memory:
         """Take a slice's memory back."""
         with self.lock:
             self.in_use -= room
-            if room >= LARGE and self._cached + room > CACHED:
+            if room >= LARGE and self._cached + room > CACHED and not self.forgetful:
                 self.library.lib.fg_backend_release(buffer)
                 return
             if room >= LARGE:
@@ -138,6 +148,8 @@ class Memory:
 
     def trim(self) -> None:
         """Give free large allocations back to the driver."""
+        if self.forgetful:
+            return
         with self.lock:
             for room in [r for r in self._free if r >= LARGE]:
                 for buffer, _ in self._free.pop(room):

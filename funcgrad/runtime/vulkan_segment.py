@@ -147,7 +147,7 @@ class Segment:
                 memory.trim()
                 plan = lib.fg_backend_plan(memory.backend, self.tape.graph, err, ggml.MESSAGE)
             memory.check(plan == ffi.NULL, err)
-            self._plan = ffi.gc(plan, lib.ggml_gallocr_free)
+            self._plan = plan if memory.forgetful else ffi.gc(plan, lib.ggml_gallocr_free)
         memory.check(lib.fg_backend_run(memory.backend, self.tape.graph, err, ggml.MESSAGE), err)
 
     @property
