@@ -684,6 +684,12 @@ def test_memory_by_line_before_anything_runs(device: str) -> None:
     assert m.temp_size_in_bytes >= 4 * 64 * 32  # tanh's result is kept for the backward half
     text = compiled.memory_text()
     assert f"{m.peak_size_in_bytes:,} bytes" in text and "test_jit.py" in text
+    for line in (
+        "8,192 bytes f32[64,32] argument 0",
+        "4,096 bytes f32[32,32] argument 1",
+        "4,096 bytes f32[32,32] the root of",
+    ):
+        assert line in text
     assert max(compiled.live_bytes()) <= m.peak_size_in_bytes
     by_line = compiled.costs()
     assert sum(c.flops for c in by_line) == compiled.cost_analysis()["flops"]

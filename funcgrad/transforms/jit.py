@@ -338,9 +338,9 @@ class Jit:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running; see :class:`Traced`."""
         entry, _ = self._entry(args, kwargs)
         call = functools.partial(self._call_compiled, entry)
-        return Traced(
-            entry.graph, entry.out_tree, self.name, entry.device, call, functools.partial(self._compile, entry)
-        )
+        names = [*[f"closed-over array {i}" for i in range(len(entry.captured))], *leaf_paths(entry.signature)]
+        build = functools.partial(self._compile, entry)
+        return Traced(entry.graph, entry.out_tree, self.name, entry.device, call, build, names)
 
     def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
         started = perf_counter()

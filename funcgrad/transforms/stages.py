@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,8 +11,12 @@ from funcgrad.errors import message
 from funcgrad.ir import Graph, format_graph
 from funcgrad.passes.cost import Cost, cost_of, costs
 from funcgrad.passes.pipeline import prepare
+from funcgrad.transforms.flat import in_result
 
 __all__ = ["Compiled", "JitStats", "Lowered", "MemoryAnalysis", "Traced"]
+
+
+LISTED = 20  # arguments and results that memory_text names
 
 
 @dataclass
@@ -56,6 +60,7 @@ class Traced:
     device: Any
     call: Callable[..., Any] = field(repr=False)
     get_executable: Callable[[], Any] = field(repr=False)
+    arg_names: Sequence[str] = field(repr=False, default=())
 
     @property
     def out_info(self) -> Any:
@@ -133,7 +138,7 @@ class Compiled:
         return list(self._plan().live_at())
 
     def memory_text(self) -> str:
-        """The memory of one call as text: totals, then what the workspace holds at its fullest, by source line.
+        """The memory of one call as text: totals, arguments and results by tree path, the workspace by source line.
 
         For what a gradient keeps between its halves see :func:`funcgrad.debug.saved_residuals`.
         """
@@ -141,6 +146,18 @@ class Compiled:
         live = plan.live_at()
         node = live.index(max(live)) if live else 0
         lines = [f"{name:<24} {size:>14,} bytes" for name, size in zip(sizes._fields, sizes, strict=True)]
+        traced = self.lowered.traced
+        results = [in_result(p) for p, _ in tree.leaves_with_path(traced.out_info)]
+        for what, names, avals in (
+            ("arguments", traced.arg_names, traced.graph.in_avals),
+            ("results", results, traced.graph.out_avals),
+        ):
+            rows = sorted(zip(names, avals, strict=True), key=lambda row: -row[1].nbytes)
+            lines.append(f"{what}, the largest first:")
+            lines += [f"{aval.nbytes:>14,} bytes {aval} {name}" for name, aval in rows[:LISTED]]
+            lines += [f"{sum(a.nbytes for _, a in rows[LISTED:]):>14,} bytes in {len(rows) - LISTED} more"] * (
+                len(rows) > LISTED
+            )
         places = {r.offset: r for r in plan.rows if r.kind == "temp" and r.offset >= 0 and r.first <= node <= r.last}
         by_line: dict[str, list[int]] = {}
         for row in places.values():  # where a value takes over another's place, the later one
