@@ -35,6 +35,7 @@ LAYERS = [
         "training",
         "io",
         "debug",
+        "coverage",
         "environment",
         "profiling",
         "flatten_util",
