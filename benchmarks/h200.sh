@@ -10,7 +10,7 @@ python=${PYTHON:-python3}
 
 pack() {
     mkdir -p "$at/wheels" "$at/loader"
-    tar -C "$root" -cJf "$at/libraries.tar.xz" $(cd "$root" && ls funcgrad/runtime/*.so)
+    XZ_OPT=-2 tar -C "$root" -cJf "$at/libraries.tar.xz" $(cd "$root" && ls funcgrad/runtime/*.so)
     # Python's version there; --no-deps, so each package is named
     "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "${THERE:-3.12}" \
         --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
@@ -26,7 +26,7 @@ run() {
     [ -z "${VK_DRIVER_FILES:-}" ] && [ -e "$icd" ] && export VK_DRIVER_FILES="$icd"
     site=$(mktemp -d)
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$at"/wheels/*.whl
-    export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1
+    export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1 BENCH_WAIT="${BENCH_WAIT:-2}"
     tar -C "$root" -xJf "$at/libraries.tar.xz"
     cd "$root"
     "$python" -c 'import funcgrad as fg; d = fg.devices("vulkan"); print({"devices": [x.name for x in d]})'

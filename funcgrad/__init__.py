@@ -8,6 +8,7 @@ Array(6., dtype=float32)
 from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, training, tree
 from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
+from funcgrad.coverage import compare, coverage
 from funcgrad.debug import debug_nans, pure_callback
 from funcgrad.environment import (
     default_backend,
@@ -61,6 +62,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Device",
     "closure_convert",
+    "compare",
+    "coverage",
     "custom_gradient",
     "debug_nans",
     "default_backend",

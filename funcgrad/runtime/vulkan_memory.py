@@ -72,7 +72,7 @@ class Memory:
         if self.backend == self.library.ffi.NULL:
             raise DeviceError(message(f"vulkan:{index}", "the device must open", self.library.text(err)))
         self.name = f"vulkan:{index}"
-        # Mesa's software driver (22.3) follows pointers to buffers that are gone when descriptors are written again: there
+        # Mesa's software driver (22.3) follows pointers to buffers that are gone when it writes descriptors: there
         # no memory is given back to the driver.
         self.forgetful = "llvmpipe" in self.description
         self.lock = threading.RLock()
