@@ -28,6 +28,7 @@ from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, named_axes, trace
 from funcgrad.transforms.arguments import Chosen
+from funcgrad.transforms.collector import COLLECTOR_OFF
 from funcgrad.transforms.entry import Entry, aval_of, check_hashable, upload
 from funcgrad.transforms.explain import (
     Signature,
@@ -239,7 +240,8 @@ class Jit:
                 k = len(entry.captured)
                 # A callback may raise in the middle: then what was donated must still be whole.
                 given = () if has_effects(entry.graph) else entry.donated
-                executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
+                with COLLECTOR_OFF:
+                    executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
                 report_donation(self, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
                 self._bound(entry)
@@ -281,7 +283,8 @@ class Jit:
         with self._lock:
             entry = self._entries.get(signature)
             if entry is None:
-                entry = self._trace(signature, call)
+                with COLLECTOR_OFF:
+                    entry = self._trace(signature, call)
             else:
                 self._entries.move_to_end(signature)
         return entry, leaves
