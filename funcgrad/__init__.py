@@ -5,24 +5,14 @@
 Array(6., dtype=float32)
 """
 
-from funcgrad import data, debug, errors, flatten_util, io, lax, losses, nn, numpy, optim, random, training, tree
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from funcgrad import errors, numpy, tree
 from funcgrad import operators as operators  # gives arrays their operators and methods
 from funcgrad.array import Array, block_until_ready, default_device, device_get, device_put
-from funcgrad.coverage import compare, coverage
-from funcgrad.debug import debug_nans, pure_callback
-from funcgrad.environment import (
-    default_backend,
-    device_count,
-    effects_barrier,
-    local_device_count,
-    local_devices,
-    print_environment_info,
-    typeof,
-)
-from funcgrad.io import load, save
 from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.runtime.device import Device, devices
-from funcgrad.train_step import TrainState, TrainStep, make_train_step
 from funcgrad.transforms import (
     DonationWarning,
     RetraceWarning,
@@ -56,6 +46,56 @@ from funcgrad.transforms import (
     vjp,
     vmap,
 )
+
+if TYPE_CHECKING:
+    from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, training
+    from funcgrad.coverage import compare, coverage
+    from funcgrad.debug import debug_nans, pure_callback
+    from funcgrad.environment import (
+        default_backend,
+        device_count,
+        effects_barrier,
+        local_device_count,
+        local_devices,
+        print_environment_info,
+        typeof,
+    )
+    from funcgrad.io import load, save
+    from funcgrad.train_step import TrainState, TrainStep, make_train_step
+
+# What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
+_LATER = {n: n for n in ("data", "debug", "flatten_util", "io", "lax", "losses", "nn", "optim", "random", "training")}
+_LATER |= dict.fromkeys(("compare", "coverage"), "coverage")
+_LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
+_LATER |= dict.fromkeys(("load", "save"), "io")
+_LATER |= dict.fromkeys(("TrainState", "TrainStep", "make_train_step"), "train_step")
+_LATER |= dict.fromkeys(
+    (
+        "default_backend",
+        "device_count",
+        "effects_barrier",
+        "local_device_count",
+        "local_devices",
+        "print_environment_info",
+        "typeof",
+    ),
+    "environment",
+)
+
+
+def __getattr__(name: str) -> Any:
+    where = _LATER.get(name)
+    if where is None:
+        raise AttributeError(f"module 'funcgrad' has no attribute {name!r}")
+    module = importlib.import_module(f"funcgrad.{where}")
+    found = module if where == name and name != "coverage" else getattr(module, name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __version__ = "0.1.0"
 

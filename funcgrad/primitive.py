@@ -16,10 +16,12 @@ The families derive most of these: :class:`Pointwise` from one formula per opera
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
+from typing_extensions import dataclass_transform
 
 from funcgrad import dtypes
 from funcgrad.errors import DTypeError, MissingRule, ShapeError, message
@@ -29,6 +31,34 @@ from funcgrad.trace import Value, bind
 __all__ = ["Arg", "Bilinear", "Example", "Linear", "Pointwise", "Primitive", "REGISTRY", "apply", "operands"]
 
 REGISTRY: dict[str, type[Primitive]] = {}
+T = TypeVar("T")
+
+
+@dataclass_transform(frozen_default=True)
+def dataclass(*, frozen: bool = True, eq: bool = True) -> Callable[[type[T]], type[T]]:
+    """``dataclasses.dataclass`` for primitives; most have no fields and need no code made for them at import.
+
+    Two primitives without fields are equal when they are of one class.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        own = [a for a in inspect.get_annotations(cls).values() if not str(a).startswith("ClassVar")]
+        if own or getattr(cls, "__dataclass_fields__", None):
+            return dataclasses.dataclass(frozen=frozen, eq=eq)(cls)
+        if eq:
+            cls.__eq__ = _same_class  # type: ignore[method-assign]
+            cls.__hash__ = _hash_of_class  # type: ignore[method-assign]
+        return cls
+
+    return decorate
+
+
+def _same_class(self: Any, other: object) -> bool:
+    return type(self) is type(other)
+
+
+def _hash_of_class(self: Any) -> int:
+    return hash(type(self))
 
 
 class Arg(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.reverse import active_variables, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
-from funcgrad.primitive import Primitive, accumulate, apply, broadcast_leading
+from funcgrad.primitive import Primitive, accumulate, apply, broadcast_leading, dataclass
 from funcgrad.prims.layout import broadcast
 from funcgrad.prims.pointwise import maximum, minimum, select
 from funcgrad.trace import bind_all, replay

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.inline import inline
 from funcgrad.passes.reverse import Halves, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
-from funcgrad.primitive import Primitive, apply, broadcast_leading, zeros
+from funcgrad.primitive import Primitive, apply, broadcast_leading, dataclass, zeros
 from funcgrad.trace import bind_all, replay, trace
 
 Policy = Callable[[Equation], bool]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad.ir import Aval
-from funcgrad.primitive import Primitive, map_all
+from funcgrad.primitive import Primitive, dataclass, map_all
 from funcgrad.trace import bind_all
 
 __all__ = ["Callback", "PureCallback", "without_callbacks"]

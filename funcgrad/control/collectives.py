@@ -8,13 +8,12 @@ lanes together, psum and ppermute are transposed by psum and the inverse permuta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from funcgrad import dtypes
 from funcgrad.errors import message
 from funcgrad.ir import Aval
-from funcgrad.primitive import Primitive, apply, broadcast_leading, zeros
+from funcgrad.primitive import Primitive, apply, broadcast_leading, dataclass, zeros
 from funcgrad.prims.layout import concatenate, iota, reduce_sum, slice_along, transpose
 from funcgrad.prims.pointwise import convert, div_nz, mul
 from funcgrad.trace import axis_size, bind, current_builder

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.reverse import vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
-from funcgrad.primitive import Primitive, zeros
+from funcgrad.primitive import Primitive, dataclass, zeros
 from funcgrad.trace import Tracer, at_site, bind_all, replay, trace
 
 Rule = Callable[[], Graph]

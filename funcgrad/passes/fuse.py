@@ -11,12 +11,11 @@ equations only ever move later, so a checkpoint's recomputation stays where it i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
-from funcgrad.primitive import Pointwise, Primitive
+from funcgrad.primitive import Pointwise, Primitive, dataclass
 from funcgrad.prims.layout import Broadcast, Reshape
 
 __all__ = ["Fused", "FusedRows", "fuse", "unfuse"]

@@ -6,7 +6,6 @@ In: ``p = pad(low=0, high=2) a 0; q = pad(low=2, high=0) b 0; r = add p q``, as 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.simplify import dead_code
-from funcgrad.primitive import Primitive
+from funcgrad.primitive import Primitive, dataclass
 from funcgrad.prims.layout import Pad
 from funcgrad.prims.pointwise import Add
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Pointwise, accumulate, apply, example, sum_to_shape
+from funcgrad.primitive import Arg, Pointwise, accumulate, apply, dataclass, example, sum_to_shape
 from funcgrad.prims.operations import (
     div,
     div_nz,

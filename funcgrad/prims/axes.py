@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval
-from funcgrad.primitive import Arg, Linear, Primitive, example
+from funcgrad.primitive import Arg, Linear, Primitive, dataclass, example
 from funcgrad.trace import bind
 
 Ints = tuple[int, ...]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval
-from funcgrad.primitive import Arg, Pointwise, apply, example, sum_to_shape
+from funcgrad.primitive import Arg, Pointwise, apply, dataclass, example, sum_to_shape
 from funcgrad.prims.arithmetic import FLOATS, INT_PAIRS, NUMBERS, both
 from funcgrad.prims.operations import (
     add,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from funcgrad.primitive import dataclass
 from funcgrad.prims.exponential import Sqrt
 from funcgrad.prims.operations import add, mul, neg, square, sub
 from funcgrad.prims.unary import Reciprocal, Unary, points

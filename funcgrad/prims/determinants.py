@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad.ir import Aval
-from funcgrad.primitive import Arg, example
+from funcgrad.primitive import Arg, dataclass, example
 from funcgrad.prims.layout import broadcast, reduce_sum
 from funcgrad.prims.linalg import (
     GENERAL,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Linear, Primitive, example, map_all, zeros
+from funcgrad.primitive import Arg, Linear, Primitive, dataclass, example, map_all, zeros
 from funcgrad.prims.index import INT, check_index, scatter, take
 from funcgrad.prims.layout import Ints, broadcast, iota, reshape
 from funcgrad.prims.pointwise import add, maximum, minimum, mul

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.primitive import example
+from funcgrad.primitive import dataclass, example
 from funcgrad.prims.operations import add, div_nz, mul, square, sub
 from funcgrad.prims.unary import Reciprocal, Unary, points
 

@@ -7,14 +7,13 @@ cannot take (singular, not positive definite) gives NaN, as in JAX, and leaves t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Primitive, accumulate, broadcast_leading, example
+from funcgrad.primitive import Arg, Primitive, accumulate, broadcast_leading, dataclass, example
 from funcgrad.prims.contract import dot_general
 from funcgrad.prims.layout import broadcast, expand, iota, reduce_sum, transpose
 from funcgrad.prims.logic import compare

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.primitive import Arg, Pointwise, example, operands
+from funcgrad.primitive import Arg, Pointwise, dataclass, example, operands
 from funcgrad.trace import bind
 
 BITS = dtypes.INTS | {dtypes.bool_}

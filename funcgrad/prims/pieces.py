@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Linear, apply, example, map_all
+from funcgrad.primitive import Arg, Linear, apply, dataclass, example, map_all
 from funcgrad.prims.axes import Ints, broadcast, kept_shape, reduce_sum
 from funcgrad.trace import bind
 

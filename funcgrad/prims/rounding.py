@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.primitive import Arg, example
+from funcgrad.primitive import Arg, dataclass, example
 from funcgrad.prims.unary import Step, points
 
 

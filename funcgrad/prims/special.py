@@ -6,12 +6,11 @@ Truth outside numpy: the C library's through :mod:`math` in float64, and the ser
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from funcgrad.primitive import Arg, example
+from funcgrad.primitive import Arg, dataclass, example
 from funcgrad.prims.exponential import Exp
 from funcgrad.prims.operations import mul, neg, square
 from funcgrad.prims.unary import Unary, points, vectorize

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from funcgrad.errors import MissingRule, message
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, accumulate, example
+from funcgrad.primitive import Arg, accumulate, dataclass, example
 from funcgrad.prims.layout import broadcast
 from funcgrad.prims.linalg import (
     GENERAL,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Literal
-from funcgrad.primitive import Arg, Linear, Primitive, accumulate, example
+from funcgrad.primitive import Arg, Linear, Primitive, accumulate, dataclass, example
 from funcgrad.prims.layout import pad, slice_
 from funcgrad.prims.logic import compare, logical_and, logical_not
 from funcgrad.prims.pointwise import select
