@@ -89,7 +89,17 @@ class Node:
         return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - 100]
 
 
-KINDS = ("map", "reduce", "dot", "take", "scatter", "dynamic_slice", "dynamic_update", "cumulative", "sort")
+KINDS: tuple[str, ...] = (
+    "map",
+    "reduce",
+    "dot",
+    "take",
+    "scatter",
+    "dynamic_slice",
+    "dynamic_update",
+    "cumulative",
+    "sort",
+)
 KINDS += ("rows", "tiles")
 CONTROL = ("loop", "while", "cond", "host")
 

@@ -41,7 +41,7 @@ def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Callable[
     >>> fg.make_graph(g)(1.0).eqns[0].site.function
     'double/<lambda>'
     """
-    label: str = name or getattr(fun, "__name__", type(fun).__name__)
+    label = name or str(getattr(fun, "__name__", type(fun).__name__))
 
     @functools.wraps(fun)
     def named(*args: Any, **kwargs: Any) -> Any:
