@@ -40,7 +40,7 @@ POINTWISE = {
     "sparse_plus": {},
     "sparse_sigmoid": {},
 }
-CASES = [(n, kw) for n, kw in POINTWISE.items()]
+CASES = list(POINTWISE.items())
 CASES += [
     ("gelu", {"approximate": False}),
     ("elu", {"alpha": 0.5}),
@@ -130,10 +130,18 @@ INITS = {
     "truncated_normal limits": lambda m: m.truncated_normal(0.2, lower=-1.0, upper=3.0),
     **{
         n: (lambda m, n=n: getattr(m, n)())
-        for n in (
-            "glorot_uniform glorot_normal lecun_uniform lecun_normal he_uniform he_normal "
-            "xavier_uniform xavier_normal kaiming_uniform kaiming_normal"
-        ).split()
+        for n in [
+            "glorot_uniform",
+            "glorot_normal",
+            "lecun_uniform",
+            "lecun_normal",
+            "he_uniform",
+            "he_normal",
+            "xavier_uniform",
+            "xavier_normal",
+            "kaiming_uniform",
+            "kaiming_normal",
+        ]
     },
     "variance fan_out": lambda m: m.variance_scaling(2.0, "fan_out", "normal"),
     "variance axes": lambda m: m.variance_scaling(1.5, "fan_avg", "uniform", in_axis=-1, out_axis=-2),

@@ -46,7 +46,8 @@ def first(x):
 
 
 def compare(layer, module, x, into=lambda a: a, back=lambda a: a, pairs=(), call=lambda m, x: m(x)):
-    """Values, and the gradients of a weighted sum, of both; ``pairs`` are (our field, their parameter, how it reads)."""
+    """Values, and the gradients of a weighted sum, of both; ``pairs`` are (our field, their parameter, how it
+    reads)."""
     mine = fnp.asarray(into(x))
     theirs = torch.tensor(x, requires_grad=True)
     out = module(theirs)
@@ -268,7 +269,7 @@ def test_multi_head_attention(device):
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_recurrent_cells_under_scan(kind, device):
     m = randomised({"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}[kind](3, 4))
-    get = {n: p for n, p in m.named_parameters()}
+    get = dict(m.named_parameters())
     wx, wh, bx, bh = (get[f"{n}_l0"].detach().numpy() for n in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"))
     cell = {"lstm": nn.LSTMCell, "gru": nn.GRUCell}[kind](3, 4, key=random.key(0))
     biases = {"bias": bx + bh} if kind == "lstm" else {"input_bias": bx, "hidden_bias": bh}
