@@ -10,7 +10,7 @@ python=${PYTHON:-python3}
 
 pack() {
     mkdir -p "$at/wheels" "$at/loader"
-    XZ_OPT=-2 tar -C "$root" -cJf "$at/libraries.tar.xz" $(cd "$root" && ls funcgrad/runtime/*.so)
+    XZ_OPT=-1 tar -C "$root" -cJf "$at/libraries.tar.xz" $(cd "$root" && ls funcgrad/runtime/*.so)
     # Python's version there; --no-deps, so each package is named
     "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "${THERE:-3.12}" \
         --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
