@@ -15,11 +15,12 @@ pack() {
     "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "${THERE:-3.12}" \
         --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
         --platform manylinux2014_x86_64 -d "$at/wheels" cffi pycparser numpy scipy-openblas32 pytest pluggy iniconfig packaging pygments
-    (cd "$at/loader" && apt-get download -qq libvulkan1)
+    (cd "$at/loader" && apt-get download -qq libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)
     du -sh "$at"
 }
 
 run() {
+    # the driver's Vulkan library needs the GL dispatch libraries too
     ldconfig -p | grep -q libvulkan.so.1 || for f in "$at"/loader/*.deb; do dpkg -x "$f" /; done
     ldconfig
     icd=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
