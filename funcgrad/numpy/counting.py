@@ -92,7 +92,8 @@ def histogram(
     counts, (edges,) = histogramdd(
         _columns("histogram", a), [bins], None if range is None else [range], weights, density
     )
-    return counts, edges
+    # One axis gives floats, several give integers, as JAX does.
+    return (cast(counts, edges.aval.dtype) if weights is None else counts), edges
 
 
 def _columns(name: str, *xs: Any) -> Any:
@@ -106,8 +107,8 @@ def histogram2d(
     """Return the number of points in each cell of a grid, and the edges along both axes.
 
     >>> fnp.histogram2d(fnp.asarray([0.0, 1.0]), fnp.asarray([0.0, 1.0]), 2)[0]
-    Array([[1., 0.],
-           [0., 1.]], dtype=float32)
+    Array([[1, 0],
+           [0, 1]], dtype=int32)
     """
     pair = bins if isinstance(bins, (list, tuple)) and len(bins) == 2 else [bins, bins]
     counts, (first, second) = histogramdd(_columns("histogram2d", x, y), pair, range, weights, density)
@@ -120,7 +121,7 @@ def histogramdd(
     """Return the number of points (rows of ``sample``) in each cell of a grid, and the edges along each axis.
 
     >>> fnp.histogramdd(fnp.zeros((3, 2)), (1, 1))[0]
-    Array([[3.]], dtype=float32)
+    Array([[3]], dtype=int32)
     """
     x = (
         _columns("histogramdd", *sample)
@@ -142,7 +143,7 @@ def histogramdd(
             outside = logic.logical_or(outside, logic.compare("lt", flat, 0))
         flat = pointwise.select(outside, -1, merged)
         total *= m
-    w = filled((n,), 1, x.aval.dtype) if weights is None else array_of("histogramdd", weights)
+    w = filled((n,), 1, dtypes.int32) if weights is None else array_of("histogramdd", weights)
     w = layout.reshape(w, (n,))
     counts = index.scatter("add", filled((total,), 0, w.aval.dtype), flat, w)
     counts = layout.reshape(counts, sizes)
