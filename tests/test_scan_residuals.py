@@ -154,7 +154,7 @@ def test_tracing_does_not_depend_on_the_length() -> None:
 
 
 def test_bodies_are_reachable() -> None:
-    graph = fg.make_graph(lambda x: lax.scan(lambda c, v: (c + v, None), 0.0, x)[0])(np.ones(8, np.float32))
+    graph = fg.make_graph(lambda x: lax.scan(lambda c, v: (c + v, None), np.float32(0), x)[0])(np.ones(8, np.float32))
     (eqn,) = [e for e in graph.eqns if e.prim.name == "scan"]
     assert [g.in_avals for g in subgraphs(eqn)] == [(Aval((), np.dtype("float32")),) * 2]
 
