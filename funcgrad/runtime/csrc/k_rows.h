@@ -11,7 +11,7 @@
 
 #define ROWS_BLOCK 2048         /* elements of a block to aim at */
 #define ROWS_MOST_COLUMNS 16384 /* of a row */
-#define ROWS_MOST_REGISTERS 192
+#define ROWS_MOST_REGISTERS 512
 #define ROWS_BYTES 262144       /* of registers for a block of several rows */
 
 enum { ROWS_SPREAD = -1, ROWS_SUM = -2, ROWS_MAX = -3, ROWS_MIN = -4 };
