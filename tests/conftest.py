@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 import funcgrad as fg
+
+# A shell starts what runs in the background with Ctrl-C ignored; the tests of interrupts need it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=["numpy", pytest.param("cpu", marks=pytest.mark.ggml)])

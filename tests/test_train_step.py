@@ -318,6 +318,7 @@ for _ in range(400):
 sys.unraisablehook = lambda *a: None
 count, stop, state = 0, threading.Event(), ts.init(start)
 main = threading.main_thread().ident
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def interrupt():
     while not stop.wait(float(rng.uniform(0.0001, 0.003))):
         signal.pthread_kill(main, signal.SIGINT)
