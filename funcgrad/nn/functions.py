@@ -10,6 +10,7 @@ from funcgrad import numpy as fnp
 from funcgrad.array import as_value
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
+from funcgrad.numpy.exponentials import logsumexp
 from funcgrad.numpy.promotion import broadcast_args, floating, promote_args, result_dtype
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, logic, pointwise
@@ -300,37 +301,6 @@ def log_softmax(x: Any, axis: Axis = -1, where: Any = None) -> Any:
     return fnp.subtract(shifted, fnp.log(total))
 
 
-def logsumexp(
-    a: Any, axis: Axis = None, b: Any = None, keepdims: bool = False, return_sign: bool = False, where: Any = None
-) -> Any:
-    """Return log(sum(b * exp(a))) without overflow; -inf for a sum of nothing or of all -inf, with gradient 0.
-
-    With ``return_sign`` returns the logarithm of the absolute value, and the sign; without, a negative sum gives NaN.
-
-    >>> logsumexp(asarray([0.0, 0.0]))
-    Array(0.6931472, dtype=float32)
-    """
-    (x,) = floating("logsumexp", a)
-    if b is not None:
-        x, scale = broadcast_args("logsumexp", *promote_args("logsumexp", x, b))
-        x = fnp.where(fnp.not_equal(scale, 0), x, -math.inf)
-    if where is not None:
-        x = fnp.where(where, x, -math.inf)
-    shifted, safe = _shifted(x, axis)
-    e = apply("exp", shifted)
-    total = fnp.sum(e if b is None else pointwise.mul(e, scale), axis=axis, keepdims=True)
-    if return_sign:
-        sign, total = fnp.sign(total), pointwise.abs(total)
-    # log's cotangent is divided by the sum: a sum of 0 is left out, so that its gradient is 0 and not NaN.
-    some = logic.compare("ne", total, 0)
-    inner = fnp.log(fnp.where(some, total, 1.0))
-    out = fnp.where(some, fnp.add(inner, safe), -math.inf)
-    if not keepdims:
-        out = fnp.squeeze(out, axis=_axes(axis, x.aval.ndim))
-        sign = fnp.squeeze(sign, axis=_axes(axis, x.aval.ndim)) if return_sign else None
-    return (out, sign) if return_sign else out
-
-
 def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = False) -> Any:
     """Return log(mean(exp(x))) without overflow, over the elements where ``where`` is True.
 
@@ -341,12 +311,6 @@ def logmeanexp(x: Any, axis: Axis = None, where: Any = None, keepdims: bool = Fa
     ones = fnp.ones(a.aval.shape, a.aval.dtype) if where is None else fnp.where(where, fnp.ones_like(a), 0.0)
     count = fnp.sum(ones, axis=axis, keepdims=keepdims)
     return fnp.subtract(logsumexp(a, axis, keepdims=keepdims, where=where), fnp.log(count))
-
-
-def _axes(axis: Axis, ndim: int) -> tuple[int, ...]:
-    if axis is None:
-        return tuple(range(ndim))
-    return (axis,) if isinstance(axis, int) else tuple(axis)
 
 
 def standardize(x: Any, axis: Axis = -1, epsilon: Any = 1e-5, where: Any = None) -> Any:
