@@ -49,7 +49,7 @@ from funcgrad.transforms import (
 
 if TYPE_CHECKING:
     from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, training
-    from funcgrad.coverage import compare, coverage
+    from funcgrad.placement import compare, coverage
     from funcgrad.debug import debug_nans, pure_callback
     from funcgrad.environment import (
         default_backend,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
 _LATER = {n: n for n in ("data", "debug", "flatten_util", "io", "lax", "losses", "nn", "optim", "random", "training")}
-_LATER |= dict.fromkeys(("compare", "coverage"), "coverage")
+_LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
 _LATER |= dict.fromkeys(("load", "save"), "io")
 _LATER |= dict.fromkeys(("TrainState", "TrainStep", "make_train_step"), "train_step")
@@ -88,7 +88,7 @@ def __getattr__(name: str) -> Any:
     if where is None:
         raise AttributeError(f"module 'funcgrad' has no attribute {name!r}")
     module = importlib.import_module(f"funcgrad.{where}")
-    found = module if where == name and name != "coverage" else getattr(module, name)
+    found = module if where == name else getattr(module, name)
     globals()[name] = found
     return found
 

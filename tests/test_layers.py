@@ -35,7 +35,7 @@ LAYERS = [
         "training",
         "io",
         "debug",
-        "coverage",
+        "placement",
         "environment",
         "profiling",
         "flatten_util",

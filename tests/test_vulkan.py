@@ -15,7 +15,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import dtypes, optim
-from funcgrad.coverage import compare, coverage
+from funcgrad.placement import compare, coverage
 from funcgrad.errors import DeviceError
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.primitive import REGISTRY
