@@ -156,20 +156,27 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> str:
 
 # -- counting ----------------------------------------------------------------------------------------------------
 def ledger() -> Counts:
-    """Return the transfers and launches of this process so far."""
+    """Return the transfers, launches and traces of this process so far."""
     return LEDGER.counts()
 
 
 @contextmanager
 def expect(
-    *, uploads: int | None = None, downloads: int | None = None, launches: int | None = None
+    *,
+    uploads: int | None = None,
+    downloads: int | None = None,
+    launches: int | None = None,
+    traces: int | None = None,
 ) -> Iterator[Counts]:
-    """Raise AssertionError unless exactly so many uploads, downloads and launches happen inside; None does not matter.
+    """Raise AssertionError unless exactly so many uploads, downloads, launches and traces happen inside; None does not
+    matter.
 
     >>> from funcgrad import jit
     >>> f, x = jit(lambda x: x + 1.0), asarray(1.0)
-    >>> with expect(uploads=0, launches=1):
+    >>> with expect(uploads=0, launches=1, traces=1):
     ...     y = f(x)
+    >>> with expect(traces=0):
+    ...     y = f(y)
     """
     before = LEDGER.counts()
     seen = Counts()
@@ -177,7 +184,7 @@ def expect(
     found = LEDGER.counts() - before
     for name, value in asdict(found).items():
         setattr(seen, name, value)
-    wanted = {"uploads": uploads, "downloads": downloads, "launches": launches}
+    wanted = {"uploads": uploads, "downloads": downloads, "launches": launches, "traces": traces}
     wrong = [f"{getattr(found, k)} {k}, not {n}" for k, n in wanted.items() if n is not None and getattr(found, k) != n]
     if wrong:
         raise AssertionError(message("expect", "the ledger must show what was expected", "; ".join(wrong)))

@@ -1,23 +1,25 @@
-"""The ledger: what crossed between host and device, and how often graphs were launched, in this process."""
+"""The ledger: what crossed between host and device, and how often functions were traced and graphs launched, in this
+process."""
 
 from __future__ import annotations
 
 import threading
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 __all__ = ["LEDGER", "Counts", "Ledger"]
 
 
 @dataclass
 class Counts:
-    """Transfers and launches.  All host data of one call count as one upload; results of one call read count as one
-    download."""
+    """Transfers, launches, and traces of jitted functions.  All host data of one call count as one upload; results of
+    one call read count as one download."""
 
     uploads: int = 0
     bytes_uploaded: int = 0
     downloads: int = 0
     bytes_downloaded: int = 0
     launches: int = 0
+    traces: int = 0
 
     def __sub__(self, other: Counts) -> Counts:
         a, b = asdict(self), asdict(other)
@@ -44,7 +46,7 @@ class Ledger(Counts):
 
     def counts(self) -> Counts:
         """A copy of the totals."""
-        return Counts(self.uploads, self.bytes_uploaded, self.downloads, self.bytes_downloaded, self.launches)
+        return Counts(**{f.name: getattr(self, f.name) for f in fields(Counts)})
 
 
 # The one ledger of the process: a cache of no results, only of counts, read by fg.debug.expect.

@@ -329,6 +329,7 @@ class Jit:
         with default_device(signature.device):
             traced = trace(flat, signature.avals, name=self.name)
         self.stats.traces += 1
+        LEDGER.traces += 1
         entry = Entry(signature, dead_code(traced.graph), traced.captured, flat.out_tree)
         # A trace that closes over another trace's values is good for this one call only.
         if not any(isinstance(c, Tracer) for c in traced.captured):
