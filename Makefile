@@ -7,7 +7,7 @@ LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
 NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
-.PHONY: venv demo test lint format test-peers test-ggml test-vulkan bench bench-quick wheel clean
+.PHONY: venv demo test lint format notebooks test-peers test-ggml test-vulkan bench bench-quick wheel clean
 .DELETE_ON_ERROR:
 
 # The stamps are touched last, so that a half-done set-up is done again.
@@ -54,6 +54,15 @@ $(VENV)/.peers: $(VENV)/.installed
 
 test-peers: venv $(VENV)/.peers
 	$(PY) -m pytest tests/peers
+
+$(VENV)/.notebooks: $(VENV)/.installed
+	@echo "funcgrad: installing what runs notebooks"
+	@$(PIP) -e '.[notebooks]' >> $(LOG) 2>&1 || $(call NO_NETWORK,what runs notebooks)
+	@touch $@
+
+# Every notebook in a clean kernel; NOTEBOOKS="02 05" chooses, and WRITE=--write keeps the outputs in the files.
+notebooks: venv $(VENV)/.notebooks
+	$(PY) notebooks/run.py $(NOTEBOOKS) $(WRITE)
 
 bench: venv $(VENV)/.peers
 	$(PY) -m benchmarks --compile
