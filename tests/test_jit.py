@@ -18,6 +18,7 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
 from funcgrad.errors import CapturedConstantError, DonationError, RetraceError, ShapeError, TreeError
+from funcgrad.trace import replay
 
 pytestmark = pytest.mark.usefixtures("device")
 
@@ -569,6 +570,30 @@ def test_stages(device: str) -> None:
         assert memory.argument_size_in_bytes == 4 * (12 + 3) and memory.output_size_in_bytes == 4 * (4 + 1)
         assert memory.peak_size_in_bytes >= memory.argument_size_in_bytes + memory.output_size_in_bytes
     assert f.lower({"w": w}, x=X).as_text() == lowered.as_text()
+
+
+def test_the_compiled_listing_names_each_kernel_and_its_line(device: str) -> None:
+    if device != "cpu":
+        pytest.skip("the cpu device's listing")
+    f = fg.jit(lambda w, x: fnp.tanh(fnp.tanh(x @ w) @ w.T))
+    compiled = f.lower(np.ones((3, 2), np.float32), np.ones((4, 3), np.float32)).compile()
+    lines = compiled.as_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["dot", "map", "dot", "map"]
+    assert all("test_jit.py:" in line for line in lines)
+
+
+def test_passes_keep_the_value_and_end_with_what_is_lowered() -> None:
+    def f(x: Any) -> Any:
+        return fnp.sum(fg.checkpoint(lambda y: fnp.sin(y) * y)(x))
+
+    x = np.linspace(0.0, 1.0, 5)
+    lowered = fg.jit(fg.grad(f)).lower(x.astype(np.float32))
+    passes = lowered.passes()
+    assert passes["trace"] is lowered.traced.graph and str(passes["recompute"]) == lowered.as_text()
+    assert "call" in str(passes["trace"]) and "call(" not in str(passes["open calls"])
+    for name, graph in passes.items():
+        (found,) = replay(graph, [fnp.asarray(x.astype(np.float32))])
+        np.testing.assert_allclose(np.asarray(found), np.cos(x) * x + np.sin(x), rtol=1e-6, atol=1e-7, err_msg=name)
 
 
 def test_another_device_than_the_arrays() -> None:

@@ -9,11 +9,30 @@ from funcgrad.passes.place import place
 from funcgrad.passes.recompute import recompute
 from funcgrad.passes.simplify import dead_code, simplify
 
-__all__ = ["prepare"]
+__all__ = ["prepare", "stages"]
 
 # What merely groups equations: looked through before simplifying.  A checkpoint is not: its recomputation must stay
 # apart.
 TRANSPARENT = ("call", "custom_jvp", "custom_vjp")
+
+
+def stages(graph: Graph) -> dict[str, Graph]:
+    """The graph after each pass, by what the pass does, in order; the first is the graph itself, the last what is
+    lowered."""
+    opened = inline(graph, only=TRANSPARENT)
+    simplified = simplify(opened)
+    flat = dead_code(inline(simplified))
+    placed = place(flat)
+    fused = fuse(placed)
+    return {
+        "trace": graph,
+        "open calls": opened,
+        "simplify": simplified,
+        "inline": flat,
+        "place": placed,
+        "fuse": fused,
+        "recompute": recompute(fused),
+    }
 
 
 def prepare(graph: Graph, fused: bool = True) -> Graph:
@@ -21,7 +40,7 @@ def prepare(graph: Graph, fused: bool = True) -> Graph:
     lowered."""
     key = ("prepare", fused)
     if key not in graph.memo:
-        flat = dead_code(inline(simplify(inline(graph, only=TRANSPARENT))))
-        graph.memo[key] = recompute(fuse(place(flat))) if fused else flat
+        passes = stages(graph)
+        graph.memo["prepare", True], graph.memo["prepare", False] = passes["recompute"], passes["inline"]
     found: Graph = graph.memo[key]
     return found

@@ -405,9 +405,14 @@ class Executable:
         return sum([not n.elided for n in self.plan.nodes])
 
     def as_text(self) -> str:
-        """The graph that runs, one node a line."""
+        """The graph that runs, one node a line: kernel, number, results and operands (``*``: an argument or a result
+        of the whole, outside the workspace), the user's line."""
         ffi, lib = self._library.ffi, self._library.lib
         size = lib.fg_program_dump(self._program, ffi.NULL, 0) + 1
         text = ffi.new("char[]", size)
         lib.fg_program_dump(self._program, text, size)
-        return str(ffi.string(text).decode())
+        lines = str(ffi.string(text).decode()).splitlines()
+        nodes = [n for n in self.plan.nodes if not n.elided]
+        width = max([len(n.name) for n in nodes], default=0)
+        rows = [f"{n.name:<{width}}  {line}  {n.site or ''}" for n, line in zip(nodes, lines, strict=True)]
+        return "\n".join([row.rstrip() for row in rows])

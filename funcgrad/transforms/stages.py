@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from funcgrad import tree
 from funcgrad.errors import message
+from funcgrad.graph_html import graph_html
 from funcgrad.ir import Graph, format_graph
 from funcgrad.passes.cost import Cost, cost_of, costs
-from funcgrad.passes.pipeline import prepare
+from funcgrad.passes.pipeline import prepare, stages
 from funcgrad.transforms.flat import in_result
 
 __all__ = ["Compiled", "JitStats", "Lowered", "MemoryAnalysis", "Traced"]
@@ -62,6 +63,9 @@ class Traced:
     get_executable: Callable[[], Any] = field(repr=False)
     arg_names: Sequence[str] = field(repr=False, default=())
 
+    def _repr_html_(self) -> str:
+        return graph_html(self.graph)
+
     @property
     def out_info(self) -> Any:
         """The types of the result, in its structure."""
@@ -83,9 +87,24 @@ class Lowered:
         """The graph as the device lowers it: simplified, inlined, fused."""
         return prepare(self.traced.graph)
 
+    def passes(self) -> dict[str, Graph]:
+        """The graph after each pass by its name, from "trace" to what the device lowers.
+
+        >>> from funcgrad import jit
+        >>> passes = jit(lambda x: fnp.exp(x) * 2.0).lower(1.0).passes()
+        >>> list(passes)
+        ['trace', 'open calls', 'simplify', 'inline', 'place', 'fuse', 'recompute']
+        >>> [eqn.prim.name for eqn in passes["simplify"].eqns], [eqn.prim.name for eqn in passes["fuse"].eqns]
+        (['exp', 'mul'], ['fused'])
+        """
+        return stages(self.traced.graph)
+
     def as_text(self, sites: bool = False) -> str:
         """The prepared graph as text; ``sites`` adds the user's source lines."""
         return format_graph(self.prepared, sites=sites)
+
+    def _repr_html_(self) -> str:
+        return graph_html(self.prepared)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating-point operations and bytes moved in all."""
@@ -114,6 +133,9 @@ class Compiled:
         """What runs, as text: the device's own listing where it has one."""
         listing = getattr(self.executable, "as_text", None)
         return listing() if listing is not None and not sites else self.lowered.as_text(sites)
+
+    def _repr_html_(self) -> str:
+        return graph_html(self.lowered.prepared)
 
     def cost_analysis(self) -> dict[str, float]:
         """Floating-point operations and bytes moved in all."""
