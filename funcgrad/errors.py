@@ -20,6 +20,7 @@ __all__ = [
     "DonationError",
     "FileFormatError",
     "FuncgradError",
+    "MemoryBudgetError",
     "MissingRule",
     "NonFiniteError",
     "RetraceError",
@@ -38,15 +39,34 @@ _USER_FILES = frozenset({_PACKAGE + "demo.py"})
 _BETWEEN = frozenset({"contextlib", "functools", "numpy"})
 
 
+def file_label(file: str) -> str:
+    """Return how a source file is named in messages: its last part, or the number of a notebook's cell, ``In[3]``.
+
+    >>> file_label("folder/model.py")
+    'model.py'
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cell = getattr(getattr(shell, "compile", None), "format_code_name", lambda name: None)(file)
+    return str(cell[1]) if cell else os.path.basename(file)
+
+
 class Site(NamedTuple):
-    """A place in the user's program: file, line and function."""
+    """A place in the user's program: file, line and function; ``phase`` says why its operation runs there once more.
+
+    The phase of what reverse mode adds is "backward", that of what a checkpoint computes again "recomputed".
+    """
 
     file: str
     line: int
     function: str
+    phase: str = ""
+
+    def during(self, phase: str) -> Site:
+        """The same place in a phase."""
+        return self if self.phase == phase else Site(self.file, self.line, self.function, phase)
 
     def __str__(self) -> str:
-        return f"{os.path.basename(self.file)}:{self.line} ({self.function})"
+        return f"{file_label(self.file)}:{self.line} ({self.function})"
 
 
 class _Origin(threading.local):
@@ -149,6 +169,10 @@ class DonationError(FuncgradError, RuntimeError):
 
 class DeviceError(FuncgradError, RuntimeError):
     """An unknown device, one that cannot run an operation, or one that ran out of memory."""
+
+
+class MemoryBudgetError(FuncgradError, ValueError):
+    """A budget of memory that no choice of what checkpoints keep can meet."""
 
 
 class FileFormatError(FuncgradError, ValueError):

@@ -26,6 +26,7 @@ __all__ = ["Atom", "Aval", "Equation", "Graph", "Literal", "Var", "check_graph",
 
 MAX_ELEMENTS = 2**31 - 1
 MAX_RANK = 16
+LEFT, RIGHT = 40, 100  # printed results and equations longer than these are not aligned with
 _interned: dict[tuple[tuple[int, ...], Any], Aval] = {}
 
 
@@ -184,8 +185,9 @@ class Graph:
     def __repr__(self) -> str:
         return format_graph(self)
 
-    def _repr_html_(self) -> str:
-        return format_html(self)
+    def as_text(self, sites: bool = False) -> str:
+        """Return the graph as text; ``sites`` adds the user's source lines.  A notebook shows it as a table."""
+        return format_graph(self, sites=sites)
 
 
 def subgraphs(eqn_or_prim: Any) -> Iterator[Graph]:
@@ -244,10 +246,9 @@ def _typed(names: Names, vs: Iterable[Var]) -> str:
     return ", ".join(f"{names[v]}: {v.aval}" for v in vs)
 
 
-def _format_equation(eqn: Equation, names: Names, width: int = 0, sites: bool = False) -> str:
+def _format_equation(eqn: Equation, names: Names, width: int = 0) -> str:
     left = _typed(names, eqn.outputs)
-    line = f"{left:<{width}} = {eqn.prim} {' '.join(names[a] for a in eqn.inputs)}".rstrip()
-    return f"{line}  # {eqn.site}" if sites and eqn.site else line
+    return f"{left:<{width}} = {eqn.prim} {' '.join(names[a] for a in eqn.inputs)}".rstrip()
 
 
 def format_graph(graph: Graph, indent: str = "", sites: bool = False) -> str:
@@ -255,32 +256,11 @@ def format_graph(graph: Graph, indent: str = "", sites: bool = False) -> str:
     names = Names()
     head = f"{indent}{{ {_typed(names, graph.inputs)} ."
     lines = [head]
-    width = max((len(_typed(names, e.outputs)) for e in graph.eqns), default=0)
-    for eqn in graph.eqns:
-        lines.append(f"{indent}  {_format_equation(eqn, names, min(width, 40), sites)}")
+    width = max((n for e in graph.eqns if (n := len(_typed(names, e.outputs))) <= LEFT), default=0)
+    texts = [f"{indent}  {_format_equation(eqn, names, width)}" for eqn in graph.eqns]
+    column = max((len(t) for t in texts if len(t) <= RIGHT), default=0)
+    for eqn, text in zip(graph.eqns, texts, strict=True):
+        lines.append(f"{text:<{column}}  # {eqn.site}" if sites and eqn.site else text)
         lines += [format_graph(g, indent + "    ", sites) for g in subgraphs(eqn)]
     lines.append(f"{indent}  return {', '.join(names[a] for a in graph.outputs)} }}")
     return "\n".join(lines)
-
-
-def format_html(graph: Graph) -> str:
-    """Print a graph as an HTML table for a notebook: variable, operation, type, bytes, source line."""
-    names = Names()
-    rows = [
-        f"<tr><td>{names[v]}</td><td><i>input</i></td><td>{v.aval}</td><td>{v.aval.nbytes:,}</td><td></td></tr>"
-        for v in graph.inputs
-    ]
-    for eqn in graph.eqns:
-        left = ", ".join(names[v] for v in eqn.outputs)
-        text = _escape(f"{eqn.prim} {' '.join(names[a] for a in eqn.inputs)}")
-        types = "<br>".join(str(v.aval) for v in eqn.outputs)
-        size = sum(v.aval.nbytes for v in eqn.outputs)
-        site = _escape(str(eqn.site or ""))
-        rows.append(f"<tr><td>{left}</td><td>{text}</td><td>{types}</td><td>{size:,}</td><td>{site}</td></tr>")
-    head = "<tr><th>name</th><th>operation</th><th>type</th><th>bytes</th><th>source</th></tr>"
-    tail = f"<p>return {', '.join(names[a] for a in graph.outputs)}</p>"
-    return f"<table>{head}{''.join(rows)}</table>{tail}"
-
-
-def _escape(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

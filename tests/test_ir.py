@@ -103,6 +103,9 @@ def test_graphs_inside_graphs_and_source_lines() -> None:
     line = test_graphs_inside_graphs_and_source_lines.__code__.co_firstlineno + 2
     assert first.endswith(f"# test_ir.py:{line} (<lambda>)")
     assert [len(list(subgraphs(e))) for e in graph.eqns] == [1, 0]
+    assert graph.as_text(sites=True) == format_graph(graph, sites=True) and graph.as_text() == want
+    places = [text.index("#") for text in graph.as_text(sites=True).splitlines() if "#" in text]
+    assert len(places) == 4 and places[0] == places[3] and places[1] == places[2]
 
 
 def test_a_graph_without_equations() -> None:
@@ -119,14 +122,6 @@ def test_many_variables_have_names_of_letters() -> None:
 
     lines = str(fg.make_graph(f)(np.float32(1))).splitlines()
     assert lines[26].split(":")[0].strip() == "aa" and lines[30].split(":")[0].strip() == "ae"
-
-
-def test_a_graph_shows_as_a_table_in_a_notebook() -> None:
-    html = fg.make_graph(layer)(*SPECS)._repr_html_()
-    assert html.count("<tr>") == 1 + 3 + 5
-    assert "<td>f32[2,4]</td><td>32</td>" in html and "test_ir.py:" in html and "(layer)" in html
-    escaped = fg.make_graph(lambda x: fg.jit(lambda y: y)(x))(SPECS[2])._repr_html_()
-    assert "&lt;lambda&gt;" in escaped and "<lambda>" not in escaped
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ LAYERS = [
     ["passes"],
     ["control"],
     ["runtime"],
-    ["host"],
+    ["host", "graph_html"],
     ["array", "numpy", "operators"],
     ["transforms"],
     ["lax"],

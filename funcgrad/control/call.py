@@ -12,6 +12,7 @@ from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.inline import inline
+from funcgrad.passes.residuals import as_late
 from funcgrad.passes.reverse import Halves, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
 from funcgrad.primitive import Primitive, apply, broadcast_leading, dataclass, zeros
@@ -187,7 +188,7 @@ class Checkpoint(Call):
 
     def halves(self, mask: Sequence[bool]) -> tuple[Primitive, Callable[..., Any]]:
         mask = float_mask(self.graph.in_avals, mask)
-        key = ("checkpoint halves", mask, self.policy)
+        key = ("checkpoint halves", mask, self.policy, getattr(self.policy, "state", None))
         if key not in self.graph.memo:
             self.graph.memo[key] = self._halves(mask)
         forward, again = self.graph.memo[key]
@@ -201,15 +202,39 @@ class Checkpoint(Call):
 
     def _halves(self, mask: Sequence[bool]) -> tuple[Primitive, Primitive]:
         body = inline(self.graph, only=("call",))
-        kept = [e for e in body.eqns if self.policy is not None and self.policy(e)]
-        saved = [v for e in kept for v in e.outputs if v not in body.outputs]
-        saved += [v for e in kept for v in e.outputs if v in body.outputs]
         joint = vjp_graph(body, mask)
-        grads = joint.outputs[len(body.outputs) :]
-        eqns = eliminate(joint.eqns, grads, given=saved)
-        again = Graph([*saved, *joint.inputs], eqns, grads, body.name)
-        forward = Graph(body.inputs, body.eqns, [*body.outputs, *saved], body.name)
-        return self.with_graph(forward), Checkpoint(simplify(again), self.label, self.policy)
+        n, num_ct = len(body.outputs), len(joint.inputs) - len(body.inputs)
+        choose = getattr(self.policy, "choose", None)
+        if choose is not None:
+            parts = split(joint, num_ct, n)
+            early: Sequence[Equation] = parts.early.eqns
+            saved = choose(parts, n, lambda vs: _pair(body, early, joint, vs))
+        else:
+            early = body.eqns
+            kept = [e for e in early if self.policy is not None and self.policy(e)]
+            saved = [v for e in kept for v in e.outputs if v not in body.outputs]
+            saved += [v for e in kept for v in e.outputs if v in body.outputs]
+        forward, again = _pair(body, early, joint, saved)
+        return self.with_graph(forward), self.with_graph(again)
+
+
+def _pair(body: Graph, early: Sequence[Equation], joint: Graph, saved: Sequence[Var]) -> tuple[Graph, Graph]:
+    """The graph that also gives ``saved``, and the one from those, the operands and cotangents to the gradients."""
+    grads = joint.outputs[len(body.outputs) :]
+    eqns = _without(eliminate(joint.eqns, grads, given=saved), set(saved))
+    again = simplify(Graph([*saved, *joint.inputs], eqns, grads, body.name))
+    outs = [*body.outputs, *saved]
+    return Graph(body.inputs, eliminate(early, outs), outs, body.name), as_late(again, len(joint.inputs) - len(body.inputs))
+
+
+def _without(eqns: Sequence[Equation], saved: set[Var]) -> list[Equation]:
+    """The equations, writing elsewhere what is there already: one that gives other results too is computed again."""
+    out = []
+    for e in eqns:
+        if saved.intersection(e.outputs):
+            e = Equation(e.prim, e.inputs, [Var(v.aval) if v in saved else v for v in e.outputs], e.site)
+        out.append(e)
+    return out
 
 
 def with_marks(graph: Graph, size: int, have: Sequence[bool], want: Sequence[bool]) -> Graph:

@@ -44,7 +44,7 @@ def _vjp_graph(graph: Graph, wrt: Sequence[bool], with_ct: Sequence[bool]) -> Gr
                 cts[atom] = accumulate(cts.get(atom), seed)
         for eqn in reversed(graph.eqns):
             if any(v in cts for v in eqn.outputs):
-                with at_site(eqn.site):
+                with at_site(eqn.site and eqn.site.during("backward")):
                     _backward(builder, eqn, cts, active, residuals.get(eqn))
         grads = [builder.atom(_or_zeros(cts.get(v), v)) for v, w in zip(graph.inputs, wrt, strict=True) if w]
     return builder.graph([*graph.inputs, *[s.var for s in seeds]], [*graph.outputs, *grads])
