@@ -221,10 +221,17 @@ class Checkpoint(Call):
 def _pair(body: Graph, early: Sequence[Equation], joint: Graph, saved: Sequence[Var]) -> tuple[Graph, Graph]:
     """The graph that also gives ``saved``, and the one from those, the operands and cotangents to the gradients."""
     grads = joint.outputs[len(body.outputs) :]
-    eqns = _without(eliminate(joint.eqns, grads, given=saved), set(saved))
+    eqns = [_again(e) for e in _without(eliminate(joint.eqns, grads, given=saved), set(saved))]
     again = simplify(Graph([*saved, *joint.inputs], eqns, grads, body.name))
     outs = [*body.outputs, *saved]
     return Graph(body.inputs, eliminate(early, outs), outs, body.name), as_late(again, len(joint.inputs) - len(body.inputs))
+
+
+def _again(eqn: Equation) -> Equation:
+    """An equation of a forward half as a backward half computes it again."""
+    if eqn.site is None or eqn.site.phase:
+        return eqn
+    return Equation(eqn.prim, eqn.inputs, eqn.outputs, eqn.site.during("recomputed"))
 
 
 def _without(eqns: Sequence[Equation], saved: set[Var]) -> list[Equation]:
