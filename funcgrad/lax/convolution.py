@@ -81,7 +81,7 @@ def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
 
 # -- layouts -----------------------------------------------------------------------------------------------------
 class ConvDimensionNumbers(NamedTuple):
-    """Where the axes lie: (batch, feature, *spatial) of lhs and of the result, (output, input, *spatial) of rhs."""
+    """Where the axes lie: ``(batch, feature, *spatial)`` of lhs and result, ``(output, input, *spatial)`` of rhs."""
 
     lhs_spec: tuple[int, ...]
     rhs_spec: tuple[int, ...]

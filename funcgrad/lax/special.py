@@ -56,7 +56,7 @@ def _bessel(what: str, order: int, x: Any) -> Any:
 
 
 def bessel_i0e(x: Any) -> Any:
-    """Return exp(-|x|) times the modified Bessel function of the first kind of order 0.
+    """Return ``exp(-|x|)`` times the modified Bessel function of the first kind of order 0.
 
     >>> lax.bessel_i0e(fnp.asarray([0.0, 1.0]))
     Array([1.   , 0.4658], dtype=float32)
@@ -79,7 +79,7 @@ def _i1e_jvp(primals: Any, tangents: Any) -> Any:
 
 
 def bessel_i1e(x: Any) -> Any:
-    """Return exp(-|x|) times the modified Bessel function of the first kind of order 1.
+    """Return ``exp(-|x|)`` times the modified Bessel function of the first kind of order 1.
 
     >>> lax.bessel_i1e(fnp.asarray([0.0, 1.0]))
     Array([0.   , 0.2079], dtype=float32)

@@ -134,7 +134,7 @@ def log_sigmoid(x: Any) -> Any:
 
 
 def soft_sign(x: Any) -> Any:
-    """Return x / (1 + |x|)."""
+    """Return ``x / (1 + |x|)``."""
     (a,) = floating("soft_sign", x)
     return pointwise.div(a, pointwise.add(pointwise.abs(a), 1.0))
 

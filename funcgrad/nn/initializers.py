@@ -214,8 +214,8 @@ def orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = float) ->
 
 
 def delta_orthogonal(scale: float = 1.0, column_axis: int = -1, dtype: Any = float) -> Initializer:
-    """Return an initialiser of convolution kernels (*window, in, out): orthogonal at the centre, 0 elsewhere (Xiao et
-    al., 2018).
+    """Return an initialiser of convolution kernels ``(*window, in, out)``: orthogonal at the centre, 0 elsewhere
+    (Xiao et al., 2018).
 
     >>> delta_orthogonal()(random.key(0), (3, 1, 1)).ravel()
     Array([0., 1., 0.], dtype=float32)

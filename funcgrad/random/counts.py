@@ -122,7 +122,7 @@ def _many_successes(key: Any, n: Any, p: Any, active: Any) -> Any:
 
 
 def multinomial(key: Any, n: Any, p: Any, *, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return how many of ``n`` trials give each of the outcomes of probabilities ``p`` (last axis): shape (*shape, k).
+    """Return how many of ``n`` trials give each of the outcomes of probabilities ``p`` (last axis): ``(*shape, k)``.
 
     >>> float(multinomial(fg.random.key(0), 20, fnp.asarray([0.2, 0.3, 0.5])).sum())
     20.0

@@ -39,7 +39,7 @@ def exponential(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
 
 
 def laplace(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return values of density exp(-|x|) / 2."""
+    """Return values of density ``exp(-|x|) / 2``."""
     d = float_dtype(dtype, "laplace")
     u = uniform(key, shape, d, -1.0 + float(np.finfo(np.float32).epsneg), 1.0)
     return fnp.multiply(fnp.sign(u), fnp.log1p(fnp.negative(fnp.abs(u))))
@@ -148,7 +148,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Shape | None =
 
 
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return mean + L z with z standard normal and L L' = cov (Cholesky), shape (*shape, n).
+    """Return mean + L z with z standard normal and L L' = cov (Cholesky), shape ``(*shape, n)``.
 
     ``mean`` is [..., n] and ``cov`` [..., n, n], symmetric and positive definite.
     """
@@ -165,7 +165,7 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape | None = Non
 
 
 def orthogonal(key: Any, n: int, shape: Shape = (), dtype: Any = float, m: int | None = None) -> Any:
-    """Return matrices uniform among those with orthonormal rows or columns, whichever are fewer: shape (*shape, n, m).
+    """Return matrices uniform among those with orthonormal rows or columns, whichever are fewer: ``(*shape, n, m)``.
 
     The orthogonal factor of a normal matrix, with the signs that make the triangular factor's diagonal positive
     (Mezzadri, 2007).

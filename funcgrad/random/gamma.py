@@ -107,7 +107,7 @@ def beta(key: Any, a: Any, b: Any, shape: Shape | None = None, dtype: Any = floa
 
 
 def dirichlet(key: Any, alpha: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return points of the simplex with density proportional to prod x_i^(alpha_i - 1): shape (*shape, n).
+    """Return points of the simplex with density proportional to prod x_i^(alpha_i - 1): ``(*shape, n)``.
 
     >>> d = dirichlet(fg.random.key(0), fnp.ones(3))
     >>> round(float(d.sum()), 4)
@@ -145,7 +145,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Shape | None = None, dtype: Any =
 
 
 def generalized_normal(key: Any, p: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return values of density proportional to exp(-|x|^p): a signed root of a gamma draw for 1 / p.
+    """Return values of density proportional to ``exp(-|x|^p)``: a signed root of a gamma draw for 1 / p.
 
     >>> generalized_normal(fg.random.key(0), 2.0, (3,)).shape
     (3,)
@@ -158,7 +158,7 @@ def generalized_normal(key: Any, p: Any, shape: Shape = (), dtype: Any = float) 
 
 
 def ball(key: Any, d: int, p: float = 2, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return points uniform in the unit ball of the p-norm in ``d`` dimensions: shape (*shape, d) (Barthe et al. 2005).
+    """Return points uniform in the unit ball of the p-norm in ``d`` dimensions, ``(*shape, d)`` (Barthe et al. 2005).
 
     >>> float(fnp.linalg.norm(ball(fg.random.key(0), 3))) <= 1.0
     True

@@ -1,0 +1,79 @@
+"""The documentation site: `make docs` builds it, every warning an error, without a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from sphinx import addnodes
+
+ROOT = Path(__file__).parent.parent
+sys.path[:0] = [str(ROOT), str(Path(__file__).parent / "_ext")]
+
+project = "funcgrad"
+author = "The funcgrad authors"
+copyright = "2026, " + author
+release = re.findall(r'__version__ = "(.*)"', (ROOT / "funcgrad" / "__init__.py").read_text())[0]
+version = release
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.autosummary", "myst_nb", "listing", "mathml"]
+exclude_patterns = ["_ext", "**/.ipynb_checkpoints"]
+nitpicky = False
+suppress_warnings = ["mystnb.unknown_mime_type"]
+
+# -- docstrings: reStructuredText, examples as doctests -----------------------------------------------------------
+autodoc_member_order = "bysource"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+autosummary_generate = False
+python_use_unqualified_type_names = True
+maximum_signature_line_length = 100
+add_module_names = False
+toc_object_entries = False
+
+# -- guides: Markdown; notebooks are shown as they were committed --------------------------------------------------
+myst_enable_extensions = ["dollarmath", "colon_fence"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+nb_merge_streams = True
+
+# -- the look: nothing is fetched from elsewhere, neither fonts nor scripts ----------------------------------------
+html_theme = "furo"
+html_title = f"funcgrad {release}"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_copy_source = False
+html_show_sphinx = False
+html_math_renderer = "mathml"
+html_theme_options = {"top_of_page_buttons": []}
+pygments_style = "friendly"
+pygments_dark_style = "monokai"
+
+
+def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Leave out what only a named tuple's machinery says about its fields."""
+    doc = getattr(obj, "__doc__", None) or ""
+    return True if doc.startswith("Alias for field number") else None
+
+
+def shorter_signature(app: Any, what: str, name: str, obj: Any, options: Any, args: str | None, result: str) -> Any:
+    """Leave out types that say nothing."""
+    if args is not None:
+        args = re.sub(r": Any(?= =|,|\))", "", args)
+    return args, None if result == "Any" else result
+
+
+def plain_builtins(app: Any, doctree: Any) -> None:
+    """In a signature ``bool`` and ``float`` are Python's, not links to numpy's names here."""
+    for node in list(doctree.findall(addnodes.pending_xref)):
+        if node.get("refdomain") == "py" and node["reftarget"] in ("bool", "float", "int", "str"):
+            node.replace_self(node.children)
+
+
+def setup(app: Any) -> None:
+    """Connect what is above."""
+    app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-signature", shorter_signature)
+    app.connect("doctree-read", plain_builtins)
