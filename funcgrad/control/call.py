@@ -224,7 +224,8 @@ def _pair(body: Graph, early: Sequence[Equation], joint: Graph, saved: Sequence[
     eqns = [_again(e) for e in _without(eliminate(joint.eqns, grads, given=saved), set(saved))]
     again = simplify(Graph([*saved, *joint.inputs], eqns, grads, body.name))
     outs = [*body.outputs, *saved]
-    return Graph(body.inputs, eliminate(early, outs), outs, body.name), as_late(again, len(joint.inputs) - len(body.inputs))
+    forward = Graph(body.inputs, eliminate(early, outs), outs, body.name)
+    return forward, as_late(again, len(joint.inputs) - len(body.inputs))
 
 
 def _again(eqn: Equation) -> Equation:

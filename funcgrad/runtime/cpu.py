@@ -16,6 +16,7 @@ from funcgrad.primitive import Primitive
 from funcgrad.runtime import device, ggml
 from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.execute import Buffer, Executable, host_view, new_buffer
+from funcgrad.runtime.plan import Plan
 
 __all__ = ["CpuDevice"]
 
@@ -68,7 +69,11 @@ class CpuDevice(device.Device):
 
     def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Optimise, lower and plan a graph."""
-        return Executable(Emitter(prepare).lower(prepare(graph), donate), self._fixed)
+        return Executable(self.plan(graph, donate), self._fixed)
+
+    def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
+        """Optimise and lower a graph and plan its memory."""
+        return Emitter(prepare).lower(prepare(graph), donate)
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""

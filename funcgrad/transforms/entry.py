@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ class Entry:
     """One signature of a jitted function: its graph, what the graph closes over, and what runs it."""
 
     __slots__ = (
+        "again",
         "avals",
         "build",
         "captured",
@@ -49,6 +50,7 @@ class Entry:
         self.captured = [c if isinstance(c, Tracer) or c.device is dev else asarray(c, device=dev) for c in captured]
         self.donated = tuple(sorted(signature.donated))
         self.executable: Any = None
+        self.again: Callable[[], Entry] | None = None  # traces once more; where checkpoints fit a budget
 
     @property
     def nbytes(self) -> int:

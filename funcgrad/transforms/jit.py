@@ -22,7 +22,7 @@ from funcgrad import tree
 from funcgrad.array import Array, Gone, Read, asarray, copy_on, default_device, new_arrays
 from funcgrad.control.call import Call
 from funcgrad.errors import message
-from funcgrad.numpy.precision import default_precision
+from funcgrad.numpy.precision import default_matmul_precision, default_precision
 from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
@@ -39,6 +39,7 @@ from funcgrad.transforms.explain import (
     report_donation,
     report_retrace,
 )
+from funcgrad.transforms.fitting import budget_of, deferred, fit_program, planned
 from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, without_static
 from funcgrad.transforms.nonfinite import check_results, checks_results
 from funcgrad.transforms.stages import JitStats, Traced
@@ -237,16 +238,35 @@ class Jit:
     def _compile(self, entry: Entry) -> Any:
         with self._lock:
             if entry.executable is None:
-                k = len(entry.captured)
-                # A callback may raise in the middle: then what was donated must still be whole.
-                given = () if has_effects(entry.graph) else entry.donated
                 with COLLECTOR_OFF:
-                    executable = entry.device.compile(entry.graph, frozenset(k + i for i in given))
+                    self._fit(entry)
+                    executable = entry.device.compile(entry.graph, self._given(entry))
+                k = len(entry.captured)
                 report_donation(self, entry.signature, k, getattr(executable, "donation", {}))
                 entry.executable = executable
                 self._bound(entry)
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
         return entry.executable
+
+    def _given(self, entry: Entry) -> frozenset[int]:
+        """The graph's inputs whose memory it may take."""
+        # A callback may raise in the middle: then what was donated must still be whole.
+        given = () if has_effects(entry.graph) else entry.donated
+        return frozenset(len(entry.captured) + i for i in given)
+
+    def _fit(self, entry: Entry) -> None:
+        """Trace again, if need be, with checkpoints keeping as much as fits the smallest budget among them."""
+        budget, again = budget_of(entry.graph), entry.again
+        if again is None or budget is None:
+            return
+        first = planned(entry.device, entry.graph, self._given(entry))
+        if first is not None and first > budget:
+            with inline_jit():
+                found = fit_program(
+                    again, lambda e: planned(e.device, e.graph, self._given(e)), budget, f"jit of {self.name}"
+                )
+            entry.graph, entry.captured = found.graph, found.captured
+        entry.again = None
 
     def _bound(self, newest: Entry) -> None:
         """Forget the entries used longest ago while there are too many, or while they hold too much."""
@@ -320,27 +340,33 @@ class Jit:
         return frozenset([i for i, mark in enumerate(marks) if mark])
 
     def _trace(self, signature: Signature, call: Callable[..., Any]) -> Entry:
-        what = f"jit of {self.name}"
         if self._entries or self.stats.traces:
             report_retrace(self, signature, list(self._entries))
         if self.strict:
             report_constants(self)
-        flat = FlatFunction(call, signature.treedef, what, argument_path)
-        with default_device(signature.device):
-            traced = trace(flat, signature.avals, name=self.name)
+        with deferred():
+            entry = self._traced(signature, call)
         self.stats.traces += 1
         LEDGER.traces += 1
-        entry = Entry(signature, dead_code(traced.graph), traced.captured, flat.out_tree)
+        if budget_of(entry.graph) is not None:
+            entry.again = functools.partial(self._traced, signature, call)
         # A trace that closes over another trace's values is good for this one call only.
-        if not any(isinstance(c, Tracer) for c in traced.captured):
+        if not any(isinstance(c, Tracer) for c in entry.captured):
             self._entries[signature] = entry
             self._bound(entry)
         return entry
+
+    def _traced(self, signature: Signature, call: Callable[..., Any]) -> Entry:
+        flat = FlatFunction(call, signature.treedef, f"jit of {self.name}", argument_path)
+        with default_device(signature.device), default_matmul_precision(signature.context[1]):
+            traced = trace(flat, signature.avals, name=self.name)
+        return Entry(signature, dead_code(traced.graph), traced.captured, flat.out_tree)
 
     # -- looking -------------------------------------------------------------------------------------------------
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Trace for these arguments (arrays or ShapeDtypeStructs) without running; see :class:`Traced`."""
         entry, _ = self._entry(args, kwargs)
+        self._fit(entry)
         call = functools.partial(self._call_compiled, entry)
         names = [*[f"closed-over array {i}" for i in range(len(entry.captured))], *leaf_paths(entry.signature)]
         build = functools.partial(self._compile, entry)

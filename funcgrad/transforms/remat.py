@@ -15,6 +15,7 @@ from funcgrad.control.call import Checkpoint, Name
 from funcgrad.ir import Equation
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import bind, bind_all, current_builder, trace
+from funcgrad.transforms.fitting import Fit, parse_bytes
 from funcgrad.transforms.flat import (
     FlatFunction,
     argument_path,
@@ -131,6 +132,38 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
     return lambda eqn: first(eqn) or second(eqn)
 
 
+def fit(budget: int | str) -> Policy:
+    """Keep as much as fits a budget of memory: the planner's peak of the whole jitted program, in bytes.
+
+    ``budget`` is a number of bytes, or text: "512MiB", "1.5GiB" (powers of 1024), "800MB" (powers of 1000).  Around a
+    whole loss, around each layer, or around the body of a scan: what is kept is chosen together for all checkpoints
+    with this policy in the function given to ``jit``, by the plan of all of it, with arguments, results and
+    donations.  If all fits, all is kept.  If not, the function is traced again, at most about ten times:
+
+    1. with the least kept: each checkpointed graph is cut into pieces, and what crosses the cuts, where least does, is
+       kept, as in Chen et al., *Training deep nets with sublinear memory cost* (arXiv:1604.06174).  How many pieces:
+       the number m with the smallest ``sum(bytes across the m - 1 cuts) + max(bytes of residuals in a piece)``.
+    2. then more of the residuals, by bisection over 32 levels, in the order of operations per byte, ``flops(v) /
+       nbytes(v)``, which is the score of Kirisame et al., *Dynamic tensor rematerialization* (arXiv:2006.09616)
+       without its staleness, with flops(v) of what computes v from inputs and other residuals.
+
+    Every choice is planned in full, so the peak of what runs is within the budget exactly.  (Jain et al., *Checkmate*,
+    arXiv:1910.02653, solve the choice as an integer program; that takes longer than to train.)  The recomputation is
+    done piece by piece as the backward half needs it.  Values and gradients are those of the function without
+    checkpoints.
+
+    Raises ValueError for a budget that is no positive number of bytes, MemoryBudgetError (when compiled) if none of
+    the choices fits, with the least peak found.  Of several budgets in one program the smallest counts.  Outside of
+    ``jit`` there is no program to plan: there each checkpoint by itself, its value and its gradients, fits the budget.
+    A Vulkan device is planned as the CPU would; the numpy device does not plan, and everything is kept.
+
+    >>> policy = checkpoint_policies.fit("512MiB")
+    >>> jit(grad(checkpoint(lambda x: (x * x).sum(), policy=policy)))(asarray([1.0, 2.0]))
+    Array([2., 4.], dtype=float32)
+    """
+    return Fit(parse_bytes(budget))
+
+
 class _Named:
     def __init__(self, names: frozenset[str], listed: bool):
         self.names, self.listed = names, listed
@@ -149,4 +182,5 @@ checkpoint_policies = SimpleNamespace(
     save_only_these_names=save_only_these_names,
     save_any_names_but_these=save_any_names_but_these,
     save_from_both_policies=save_from_both_policies,
+    fit=fit,
 )

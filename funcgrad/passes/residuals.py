@@ -1,0 +1,173 @@
+"""Residuals: what a checkpoint could keep, what each costs to compute again, where its graph is narrow; and the order of
+a recomputation.
+
+In: the forward half of a vjp and the values that its backward half reads.  Out: sets of variables to keep, by two
+numbers: into how many ``pieces`` the graph is cut (what crosses the cuts is kept), and a ``level`` that says how much is
+kept besides, what costs most to compute again for each byte first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+from funcgrad.ir import Equation, Graph, Var
+from funcgrad.passes.cost import flops_of
+from funcgrad.passes.simplify import has_effects
+
+__all__ = ["LEVELS", "Choice", "Offer", "as_late", "choices", "pieces_by_estimate"]
+
+LEVELS = 32
+MOST_PIECES = 64
+
+
+class Offer:
+    """What one checkpoint could keep: ``early`` is the forward half, ``residuals`` what the backward half reads of it.
+
+    Kept in any case is what is a result, or costs nothing because it is an input.
+    """
+
+    def __init__(self, early: Graph, residuals: Sequence[Var], results: Collection[Var]):
+        self.eqns = early.eqns
+        there = set(results)
+        self.free = [v for v in residuals if v in there]
+        self.wanted = {v for v in residuals if v not in there}
+        self.place = {v: i for i, e in enumerate(self.eqns) for v in e.outputs}
+        self.amount = self._amounts()
+        self.width, self.crossing = self._widths()
+        self._cuts: dict[int, tuple[list[Var], int]] = {}
+
+    def _amounts(self) -> list[int]:
+        """Bytes of the residuals made up to and with each equation."""
+        out, total = [], 0
+        for eqn in self.eqns:
+            total += sum([v.aval.nbytes for v in eqn.outputs if v in self.wanted])
+            out.append(total)
+        return out
+
+    def _widths(self) -> tuple[list[int], Callable[[int], list[Var]]]:
+        """Bytes made before and read after each equation, and which variables those are."""
+        last: dict[Var, int] = {}
+        for i, eqn in enumerate(self.eqns):
+            last.update([(a, i) for a in eqn.inputs if isinstance(a, Var) and a in self.place])
+        change = [0] * (len(self.eqns) + 1)
+        for v, end in last.items():
+            change[self.place[v]] += v.aval.nbytes
+            change[end] -= v.aval.nbytes
+        width, total = [], 0
+        for c in change[:-1]:
+            total += c
+            width.append(total)
+        return width, lambda i: [v for v, end in last.items() if self.place[v] <= i < end]
+
+    def cuts(self, pieces: int) -> tuple[list[Var], int]:
+        """What crosses the cuts between so many pieces, and the bytes of the residuals in the largest piece."""
+        if pieces not in self._cuts:
+            self._cuts[pieces] = self._find_cuts(pieces)
+        return self._cuts[pieces]
+
+    def _find_cuts(self, pieces: int) -> tuple[list[Var], int]:
+        total = self.amount[-1] if self.amount else 0
+        found: dict[Var, None] = {}
+        before = largest = 0
+        for k in range(1, pieces if total else 1):
+            low, high = (2 * k - 1) * total / (2 * pieces), (2 * k + 1) * total / (2 * pieces)
+            near = [i for i, a in enumerate(self.amount) if low <= a < high]
+            if near:
+                at = min(near, key=lambda i: (self.width[i], abs(self.amount[i] * pieces - k * total)))
+                found.update(dict.fromkeys(self.crossing(at)))
+                largest, before = max(largest, self.amount[at] - before), self.amount[at]
+        return list(found), max(largest, total - before)
+
+    def groups(self) -> list[tuple[float, int, list[Var]]]:
+        """The residuals by the equation that makes them: operations per byte to make them again from others, bytes."""
+        out = []
+        for eqn in self.eqns:
+            vs = [v for v in eqn.outputs if v in self.wanted]
+            size = sum([v.aval.nbytes for v in vs])
+            if vs:
+                out.append((self._work(eqn) / max(size, 1), size, vs))
+        return out
+
+    def _work(self, eqn: Equation) -> int:
+        """Operations of an equation and of those before it, back to inputs and other residuals."""
+        seen: set[Equation] = set()
+        stack = [eqn]
+        while stack:
+            e = stack.pop()
+            if e not in seen:
+                seen.add(e)
+                inputs = [a for a in e.inputs if isinstance(a, Var) and a in self.place and a not in self.wanted]
+                stack += [self.eqns[self.place[a]] for a in inputs]
+        return sum([flops_of(e) for e in seen])
+
+
+def pieces_by_estimate(offers: Sequence[Offer]) -> list[int]:
+    """Numbers of pieces worth trying, the one with the smallest estimated peak first.
+
+    The estimate is Chen et al.'s (Training deep nets with sublinear memory cost, arXiv:1604.06174, section 4.2): all
+    that crosses the cuts, and the values of the largest piece.
+    """
+
+    def estimate(pieces: int) -> int:
+        found = [o.cuts(pieces) for o in offers]
+        kept = sum([v.aval.nbytes for vs, _ in found for v in vs])
+        return kept + max([largest for _, largest in found], default=0)
+
+    best = min(range(1, MOST_PIECES + 1), key=lambda m: (estimate(m), m))
+    return list(dict.fromkeys([best, max(best // 2, 1), min(2 * best, MOST_PIECES), 1]))
+
+
+Choice = Callable[[int], set[Var]]  # of an offer's number: what it keeps
+
+
+def choices(offers: Sequence[Offer]) -> list[list[tuple[int, int]]]:
+    """For each level the groups kept, as (offer, group); level 0 keeps none, the last one all."""
+    rows = [
+        (-work, -n, k, size) for n, o in enumerate(offers) for k, (work, size, _) in enumerate(o.groups())
+    ]  # of equals those of the last offer first: theirs are needed for the shortest time
+    rows.sort()
+    total = sum([size for _, _, _, size in rows])
+    levels: list[list[tuple[int, int]]] = []
+    for level in range(LEVELS + 1):
+        kept, used = [], 0
+        for _, n, k, size in rows:
+            used += size
+            if used * LEVELS > total * level:
+                break
+            kept.append((-n, k))
+        levels.append(kept)
+    return levels
+
+
+def as_late(graph: Graph, num_late: int) -> Graph:
+    """Return the graph with what does not depend on its last ``num_late`` inputs moved to just before its first use.
+
+    So a recomputation is done piece by piece, as the backward half comes to need it.
+    """
+    if has_effects(graph):
+        return graph
+    dependent = set(graph.inputs[len(graph.inputs) - num_late :])
+    waiting: dict[Var, int] = {}
+    eqns: list[Equation] = []
+    done: set[int] = set()
+
+    def need(atoms: Sequence[object]) -> None:
+        found: set[int] = set()
+        stack = [waiting[a] for a in atoms if isinstance(a, Var) and a in waiting]
+        while stack:
+            i = stack.pop()
+            if i not in done:
+                done.add(i)
+                found.add(i)
+                stack += [waiting[a] for a in graph.eqns[i].inputs if isinstance(a, Var) and a in waiting]
+        eqns.extend([graph.eqns[i] for i in sorted(found)])
+
+    for i, eqn in enumerate(graph.eqns):
+        if any([isinstance(a, Var) and a in dependent for a in eqn.inputs]):  # noqa: C419 (faster)
+            dependent.update(eqn.outputs)
+            need(eqn.inputs)
+            eqns.append(eqn)
+        else:
+            waiting.update(dict.fromkeys(eqn.outputs, i))
+    need(graph.outputs)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.name)
