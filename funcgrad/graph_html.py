@@ -136,7 +136,7 @@ class _Writer:
         graph = self.graph
         made = sum([v.aval.nbytes for e in graph.eqns for v in e.outputs if e.prim.name not in VIEWS])
         how = f"{self.measured * 1e3:.3f} ms measured" if self.measured else "time estimated from operations and bytes"
-        head = f"<b>{_escape(graph.name or 'graph')}</b>: {len(graph.eqns):,} operations, {made:,} bytes made, {how}"
+        head = f"<b>{_escape(graph.name or 'graph')}</b>: {_operations(len(graph.eqns))}, {made:,} bytes made, {how}"
         return f"<div>{head}</div>{self.body(graph, 1.0, top=True)}"
 
     def body(self, graph: Graph, share: float, top: bool = False) -> str:
@@ -194,7 +194,7 @@ class _Writer:
                 continue
             self.shown[id(graph)] = f"{eqn.prim.name} {_some(outs, ', ')}"
             times = eqn.prim.params().get("length")
-            label = f"{eqn.prim.name}: {len(graph.eqns):,} operations" + (f", {times:,} times" if times else "")
+            label = f"{eqn.prim.name}: {_operations(len(graph.eqns))}" + (f", {times:,} times" if times else "")
             parts.append(_fold(_escape(label), self.body(graph, share)))
         span = len(COLUMNS) - (not wide)
         return f"<tr><td class=body colspan={span}>{''.join(parts)}</td></tr>" if parts else ""
@@ -215,6 +215,10 @@ def _table(rows: Sequence[str], columns: Sequence[tuple[str, int]], title: str) 
         size = f' style="width:{width}%"' if width else ""
         heads.append(f"<th{kind}{size}>{title if name == 'time' else name}</th>")
     return f"<table class=fg><thead><tr>{''.join(heads)}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+
+
+def _operations(n: int) -> str:
+    return f"{n:,} operation{'s' * (n != 1)}"
 
 
 def _fold(summary: str, content: str) -> str:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from funcgrad.array import common_device
-from funcgrad.errors import DeviceError, message
+from funcgrad.errors import DeviceError, Site, message
+from funcgrad.graph_html import graph_html
+from funcgrad.ir import Equation, Graph
 from funcgrad.optional import optional_module
+from funcgrad.passes.pipeline import prepare
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import trace
 from funcgrad.transforms.flat import FlatFunction, avals_of, name_of, values_of
@@ -22,6 +25,7 @@ from funcgrad.transforms.remat import without_checkpoint
 __all__ = ["MemoryOverTime", "OperationTime", "Profile", "memory_over_time", "plot_memory", "profile"]
 
 Path = str | os.PathLike[str]
+NOWHERE = Site("no line", 0, "")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
 
 
@@ -37,11 +41,16 @@ class OperationTime(NamedTuple):
 
 @dataclass(frozen=True)
 class Profile:
-    """The time of each operation of a function, the longest first; prints as a table, in a notebook as HTML."""
+    """The time of each operation of a function, the longest first; prints as a table, in a notebook as HTML.
+
+    ``graph`` is the graph that ran, after all passes, and ``times`` has the seconds of its equations.
+    """
 
     name: str
     rows: Sequence[OperationTime]
     top: int = 20
+    graph: Graph | None = field(default=None, repr=False)
+    times: Mapping[Equation, float] = field(default_factory=dict, repr=False)
 
     @property
     def seconds(self) -> float:
@@ -73,7 +82,10 @@ class Profile:
         head = "".join(f"<th>{t}</th>" for t in ("operation", "type", "ms", "share", "line"))
         rows = ["".join(f"<td>{escape(c)}</td>" for c in cells) for cells in self._cells()]
         body = "".join(f"<tr>{r}</tr>" for r in rows)
-        return f"<p>{escape(self.name)}: {self.seconds * 1e3:.3f} ms</p><table><tr>{head}</tr>{body}</table>"
+        table = f"<p>{escape(self.name)}: {self.seconds * 1e3:.3f} ms</p><table><tr>{head}</tr>{body}</table>"
+        if self.graph is None:
+            return table
+        return f"{table}<details><summary>in order</summary>{graph_html(self.graph, self.times)}</details>"
 
     def plot(self, path: Path | None = None) -> Any:
         """Draw the kinds of operation as bars; return matplotlib's figure.  Raises ImportError without matplotlib."""
@@ -110,13 +122,27 @@ def profile(fun: Callable[..., Any], *args: Any, repeat: int = 10, **kwargs: Any
     traced = trace(flat, avals_of(values), name=name_of(fun))
     inputs = [*traced.captured, *values]
     device = common_device(inputs)
-    executable = device.compile(dead_code(traced.graph))
+    graph = _marked(prepare(dead_code(traced.graph)))
+    executable = device.compile(graph)
     if not hasattr(executable, "profile"):
         raise DeviceError(message("profile", "a device that times its operations is required", device.name, "use cpu"))
     times = executable.profile([x.storage for x in inputs], repeat)
     total = sum([t.seconds for t in times if not t.kind.startswith("inner ")]) or 1.0
     rows = [OperationTime(t.kind, str(t.aval), t.seconds, t.seconds / total, str(t.site or "")) for t in times]
-    return Profile(name_of(fun), rows)
+    by_site = {id(e.site): e for e in graph.eqns}
+    spent: dict[Equation, float] = dict.fromkeys(graph.eqns, 0.0)
+    for t in times:
+        if id(t.site) in by_site and not t.kind.startswith("inner "):
+            spent[by_site[id(t.site)]] += t.seconds
+    return Profile(name_of(fun), rows, graph=graph, times=spent)
+
+
+def _marked(graph: Graph) -> Graph:
+    """A prepared graph each equation of which has a site object of its own, by which its kernels are known."""
+    eqns = [Equation(e.prim, e.inputs, e.outputs, Site(*(e.site or NOWHERE))) for e in graph.eqns]
+    made = Graph(graph.inputs, eqns, graph.outputs, graph.name)
+    made.memo["prepare", True] = made  # it is prepared already
+    return made
 
 
 class MemoryOverTime(NamedTuple):

@@ -113,7 +113,7 @@ def test_a_loop_counts_its_iterations() -> None:
     graph = fg.make_graph(lambda x: lax.scan(lambda c, _: (c * 2.0, None), x, None, length=7)[0])(X)
     assert weight(graph.eqns[0]) == 7 * (2 * X.nbytes + 4)  # one multiplication reads and writes x, and reads a scalar
     got = page(graph)
-    assert got.summaries == ["scan: 1 operations, 7 times"]
+    assert got.summaries == ["scan: 1 operation, 7 times"]
     assert len(got.equations(1)) == 1 and got.equations(1)[0][4] == "100.0%"
 
 

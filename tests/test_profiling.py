@@ -54,6 +54,19 @@ def test_profile_of_a_train_step_leaves_its_state_alone() -> None:
     ts.step(state, X)
 
 
+def test_profile_has_the_time_of_each_equation() -> None:
+    ts = fg.make_train_step(lambda w, x: layers(w, x, fg.checkpoint), optim.adam(0.01), max_grad_norm=1.0)
+    table = debug.profile(ts.step, ts.init(WS), X, repeat=2)
+    assert table.graph is not None and list(table.times) == list(table.graph.eqns)
+    assert sum(table.times.values()) == pytest.approx(table.seconds, rel=0.02)  # what is left copies results
+    dots = [t for e, t in table.times.items() if e.prim.name == "dot_general"]
+    rows = [r for r in table.rows if r.operation == "dot"]
+    assert len(dots) == len(rows) > 12 and sum(dots) == pytest.approx(sum(r.seconds for r in rows))
+    assert all(t == 0.0 for e, t in table.times.items() if e.prim.name == "broadcast")
+    html = table._repr_html_()
+    assert "time, measured" in html and "recomputed" in html and ">update<" in html
+
+
 def test_profile_of_a_loop_counts_its_inside_once() -> None:
     def f(x: Any) -> Any:
         return lax.scan(lambda c, _: (fnp.tanh(c @ c), None), x, None, length=50)[0]
