@@ -20,6 +20,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -77,10 +78,10 @@ def problems(notebook: Any) -> list[str]:
 class Kernel:
     """A clean kernel, and what runs in it."""
 
-    def __init__(self, notebook: Any, directory: Path):
+    def __init__(self, directory: Path):
         (directory / "work").mkdir()
         self.client = NotebookClient(
-            notebook,
+            nbformat.v4.new_notebook(),
             timeout=LIMIT_SECONDS,
             kernel_name="python3",
             record_timing=False,
@@ -90,12 +91,14 @@ class Kernel:
             manager = self.client.create_kernel_manager()
             manager.transport, manager.ip = "ipc", str(directory / "socket")
 
-    def run(self, cells: Sequence[Any], what: str) -> float:
-        """Run cells and return the seconds; Failure says which one failed, and how."""
+    def run(self, notebook: Any, cells: Sequence[Any], what: str) -> float:
+        """Run cells of a notebook and return the seconds; Failure says which one failed, and how."""
         started = perf_counter()
+        self.client.nb = notebook  # where the client puts a cell, and looks for displays to update
         for cell in cells:
+            index = next(i for i, c in enumerate(notebook.cells) if c is cell)
             try:
-                self.client.execute_cell(cell, -1)
+                self.client.execute_cell(cell, index)
             except CellExecutionError as e:
                 raise Failure(f"{what}: a cell failed:\n{cell.source}\n{e.ename}: {e.evalue}") from None
         return perf_counter() - started
@@ -103,7 +106,7 @@ class Kernel:
     def traces(self) -> int:
         """How many functions were traced in the kernel so far."""
         probe = nbformat.v4.new_code_cell(COUNT_TRACES)
-        self.run([probe], "counting traces")
+        self.run(nbformat.v4.new_notebook(cells=[probe]), [probe], "counting traces")
         return int(probe.outputs[0].text)
 
 
@@ -112,22 +115,22 @@ def execute(path: Path) -> tuple[Any, str]:
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     with tempfile.TemporaryDirectory() as directory:
-        kernel = Kernel(notebook, Path(directory))
+        kernel = Kernel(Path(directory))
         with kernel.client.setup_kernel():
             for cell in code_cells(notebook):
                 cell.outputs, cell.execution_count = [], None
-            first = kernel.run(code_cells(notebook), "first run")
+            first = kernel.run(notebook, code_cells(notebook), "first run")
             if found := problems(notebook):
                 raise Failure("; ".join(found))
             if first > LIMIT_SECONDS:
                 raise Failure(f"took {first:.0f} s, more than {LIMIT_SECONDS}")
-            copy = nbformat.from_dict(notebook)  # what runs again keeps its outputs to itself
+            copy = deepcopy(notebook)  # what runs again keeps its outputs to itself
             again = [c for c in code_cells(copy) if "rerun" in c.metadata.get("tags", [])]
             before = kernel.traces()
-            kernel.run(again[::-1], "running the cells tagged rerun again, the last first")
+            kernel.run(copy, again[::-1], "running the cells tagged rerun again, the last first")
             if (traced := kernel.traces() - before) != 0:
                 raise Failure(f"running the {len(again)} cells tagged rerun again traced {traced} functions")
-            second = kernel.run(code_cells(copy, without="once"), "second run in the same kernel")
+            second = kernel.run(copy, code_cells(copy, without="once"), "second run in the same kernel")
     return notebook, f"{first:6.1f} s, again {second:6.1f} s; {len(again)} cells did not trace again"
 
 
