@@ -7,11 +7,14 @@ import json
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import nbformat
 import pytest
+
+from funcgrad.errors import Site
 
 FOLDER = Path(__file__).parent.parent / "notebooks"
 FILES = sorted(FOLDER.glob("*.ipynb"))
@@ -75,3 +78,13 @@ def test_code_is_clean() -> None:
     for command in (["check"], ["format", "--check"]):
         done = subprocess.run([sys.executable, "-m", "ruff", *command, str(FOLDER)], capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_messages_name_a_cell_as_the_notebook_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {"ipykernel_12/34567.py": ("Cell", "In[3]")}  # what IPython's compiler answers for its own files
+    shell = types.SimpleNamespace(compile=types.SimpleNamespace(format_code_name=cells.get))
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: shell))
+    assert str(Site("ipykernel_12/34567.py", 2, "loss")) == "In[3]:2 (loss)"
+    assert str(Site("folder/model.py", 2, "loss")) == "model.py:2 (loss)"
+    monkeypatch.setitem(sys.modules, "IPython", types.SimpleNamespace(get_ipython=lambda: None))
+    assert str(Site("ipykernel_12/34567.py", 2, "loss")) == "34567.py:2 (loss)"

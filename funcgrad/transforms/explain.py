@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dis
 import inspect
-import os
 import types
 import warnings
 from collections.abc import Sequence
@@ -13,7 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import tree
-from funcgrad.errors import CapturedConstantError, DonationError, RetraceError, Site, caller_site, is_own_file, message
+from funcgrad.errors import (
+    CapturedConstantError,
+    DonationError,
+    RetraceError,
+    Site,
+    caller_site,
+    file_label,
+    is_own_file,
+    message,
+)
 from funcgrad.ir import Aval
 from funcgrad.transforms.flat import argument_path
 
@@ -122,7 +130,7 @@ class Frozen(NamedTuple):
     line: int
 
     def __str__(self) -> str:
-        return f"{self.name} = {self.value!r} at {os.path.basename(self.file)}:{self.line}"
+        return f"{self.name} = {self.value!r} at {file_label(self.file)}:{self.line}"
 
 
 def frozen_numbers(fun: Any) -> list[Frozen]:
