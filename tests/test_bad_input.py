@@ -140,6 +140,9 @@ def test_the_argument_is_named() -> None:
         (lambda x: [1, 2, 3][x.astype(int)[0]], TracerIntegerConversionError, "index"),
         (lambda x: fnp.zeros((x.astype(int)[0], 2)), TracerIntegerConversionError, "a value is required"),
         (lambda x: x.reshape(x.astype(int)[0], -1), TracerIntegerConversionError, "a value is required"),
+        (lambda x: x.reshape(x.astype(int)[0]), TracerIntegerConversionError, "a value is required"),
+        (lambda x: fnp.zeros(x.astype(int)[0]), TracerIntegerConversionError, "a value is required"),
+        (lambda x: lax.full(x.astype(int)[0], 1.0), TracerIntegerConversionError, "a value is required"),
         (lambda x: fnp.arange(x.astype(int)[0]), TracerIntegerConversionError, "a value is required"),
         (
             lambda x: x[: x.astype(int)[0]],

@@ -209,7 +209,8 @@ def full(shape: Sequence[int], fill_value: Any, dtype: Any = None) -> Any:
     value = value if dtype is None else cast(value, result_dtype(dtype, None))
     if value.aval.shape:
         raise ShapeError(message("full", "the value must be a scalar", str(value.aval)))
-    return layout.broadcast(value, shape_tuple("full", shape), ()) if tuple(shape) else array_of("full", value)
+    dims = shape_tuple("full", shape)
+    return layout.broadcast(value, dims, ()) if dims else array_of("full", value)
 
 
 def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:

@@ -68,8 +68,8 @@ def _reversed_axes(x: Any) -> Any:
 
 
 def _full_shape(aval: Any, shape: Any) -> tuple[int, ...]:
-    given = shape if isinstance(shape, (tuple, list)) else (shape,) if not hasattr(shape, "__iter__") else tuple(shape)
-    dims = [as_int("reshape", d, "each dimension") for d in given]
+    many = hasattr(shape, "__iter__") and getattr(shape, "shape", True) != ()
+    dims = [as_int("reshape", d, "each dimension") for d in (shape if many else (shape,))]
     if dims.count(-1) > 1 or any(d < -1 for d in dims):
         raise ShapeError(
             message("reshape", "one dimension may be -1, the others must not be negative", str(tuple(dims)))

@@ -262,6 +262,8 @@ def shape_tuple(name: str, shape: Any) -> Shape:
     try:
         dims: Shape = (operator.index(shape),)
     except TypeError:
+        if isinstance(shape, Value) and not shape.shape:
+            raise
         if not hasattr(shape, "__iter__"):
             raise TypeError(message(name, "a shape must be integers", repr(shape))) from None
         dims = tuple([as_int(name, d, "each dimension") for d in shape])
