@@ -1,0 +1,376 @@
+"""Matrix products as Vulkan kernels: tiles in shared memory, a block of sums for each invocation, long sums split."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Memory, Target, Value, Variable
+
+__all__ = ["lower_dot"]
+
+F32, F16, BF16, I32, U32 = range(5)
+SIZES = (4, 2, 2, 4, 4, 1)
+DEPTH = 16  # of a tile: elements along the summed axis
+BUSY = 264  # groups that keep a large device busy
+
+
+class View(NamedTuple):
+    """An operand: where it is, and strides in elements along the batch axes and its two matrix axes."""
+
+    slot: int
+    dtype: int
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Product(NamedTuple):
+    """The words of a DOT node."""
+
+    dtype: int
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a: View
+    b: View
+    c: View
+
+
+class Tile(NamedTuple):
+    """How a group computes: a block of m times n, of which each invocation has rows times columns."""
+
+    m: int
+    n: int
+    rows: int
+    columns: int
+
+    @property
+    def threads(self) -> int:
+        """Invocations of a group."""
+        return self.m // self.rows * (self.n // self.columns)
+
+
+TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 4, 4), Tile(32, 32, 4, 4))
+
+
+def parse(words: Sequence[int]) -> Product:
+    """Read the words of a DOT node."""
+    dtype, nb = words[0], words[1]
+    batch = tuple(words[2 : 2 + nb])
+    at = 2 + nb
+    m, n, k = words[at : at + 3]
+    at += 3
+    views = []
+    for _ in range(3):
+        slot, kind, offset = words[at : at + 3]
+        size = SIZES[kind]
+        views.append(View(slot, kind, offset, tuple([s // size for s in words[at + 3 : at + 5 + nb]])))
+        at += 5 + nb
+    return Product(dtype, batch, m, n, k, *views)
+
+
+def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:
+    """The view with its lowest address as its offset, and the index of its first element from there."""
+    base = sum([-s * (d - 1) for s, d in zip(v.strides, dims, strict=True) if s < 0])
+    return v._replace(offset=v.offset - base * SIZES[v.dtype]), base
+
+
+def lower_dot(words: Sequence[int], target: Target) -> tuple[list[Dispatch], list[int]]:
+    """Return the launches of a DOT node, and the bytes of scratch that they need."""
+    p = parse(words)
+    tile, splits = _choose(p, target)
+    splits = math.ceil(p.k / _part(p, splits))
+    if splits == 1:
+        return [_tiles(p, tile, 1, target)], []
+    count = math.prod(p.batch) * p.m * p.n
+    return [_tiles(p, tile, splits, target), _join(p, splits, count, target)], [4 * count * splits]
+
+
+def _choose(p: Product, target: Target) -> tuple[Tile, int]:
+    """The largest tile that keeps the device busy; failing that a small one, and the summed axis in parts."""
+    batch = math.prod(p.batch)
+    if target.software:
+        return TILES[-1], 1
+    for tile in TILES[:-1]:
+        if math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * batch >= BUSY // 2:
+            return tile, 1
+    tile = TILES[-1] if min(p.m, p.n) <= 32 or p.m * p.n * batch < 64 * 64 * 16 else TILES[1]
+    groups = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * batch
+    splits = max(1, min(BUSY // groups, p.k // (4 * DEPTH)))
+    return tile, splits
+
+
+def _part(p: Product, splits: int) -> int:
+    """How far along the summed axis each part of a split product goes."""
+    return -(-math.ceil(p.k / splits) // DEPTH) * DEPTH
+
+
+class _Quads:
+    """A shared array of four-element vectors, written by element and read by vector."""
+
+    def __init__(self, k: Kernel, t: str, count: int):
+        a = self.a = k.a
+        self.k, self.t = k, t
+        self.vector = a.type("TypeVector", k.type(t), 4)
+        array = a.type("TypeArray", self.vector, k.const(count, "u").id)
+        self.id = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
+        self.pointers = a.type("TypePointer", WORKGROUP, self.vector), a.type("TypePointer", WORKGROUP, k.type(t))
+
+    def store(self, index: Value, x: Value) -> None:
+        """Write one element."""
+        where = self.a.result("AccessChain", self.pointers[1], self.id, (index >> 2).id, (index & 3).id)
+        self.a.emit("Store", where, x.id)
+
+    def load(self, index: Value) -> list[Value]:
+        """Read a vector."""
+        where = self.a.result("AccessChain", self.pointers[0], self.id, index.id)
+        whole = self.a.result("Load", self.vector, where)
+        kind = self.k.type(self.t)
+        return [Value(self.k, self.a.result("CompositeExtract", kind, whole, i), self.t) for i in range(4)]
+
+
+class _Side:
+    """One operand's way into shared memory: a block of ``width`` rows (or columns) by DEPTH."""
+
+    def __init__(self, k: Kernel, p: Product, v: View, number: int, extent: int, width: int, tile: Tile, t: str):
+        self.k, self.p, self.extent, self.width, self.threads, self.t = k, p, extent, width, tile.threads, t
+        outer, inner = (-2, -1) if number == 0 else (-1, -2)  # the free axis, the summed axis
+        dims = [*p.batch, 0, 0]
+        dims[outer], dims[inner] = extent, p.k
+        self.view, self.first = lowest(v, dims)
+        self.outer, self.inner = v.strides[outer], v.strides[inner]
+        self.memory = memory(k, number, v.dtype, t)
+        self.row = width + 4  # of the shared array, so that banks differ
+        self.quads = _Quads(k, t, DEPTH * self.row // 4)
+        self.deep = abs(self.inner) <= abs(self.outer)  # neighbours along the summed axis are close in memory
+
+    def place(self, e: int) -> tuple[Value, Value]:
+        """The row and the depth of this invocation's e-th element."""
+        number = self.k.thread() + e * self.threads
+        if self.deep:
+            return number // DEPTH, number % DEPTH
+        return number % self.width, number // self.width
+
+    def fetch(self, base: Value, start: Value, depth: Value, stop: Value, whole: bool) -> list[Value]:
+        """This invocation's elements of the block from ``start`` and ``depth``, 0 from ``stop`` on."""
+        out = []
+        for e in range(self.width * DEPTH // self.threads):
+            row, deep = self.place(e)
+            at, d = start + row, depth + deep
+            if self.extent % self.width:
+                at = smaller(at, self.extent - 1)
+            inside = d < stop
+            if not whole:
+                d = smaller(d, self.p.k - 1)
+            x = load(self.memory, base + offset(at, self.outer) + offset(d, self.inner))
+            out.append(x if whole else self.k.select(inside, x, self.k.const(0, self.t)))
+        return out
+
+    def keep(self, values: Sequence[Value]) -> None:
+        """Write the elements to shared memory."""
+        for e, x in enumerate(values):
+            row, deep = self.place(e)
+            self.quads.store(deep * self.row + row, x)
+
+    def read(self, depth: Value, first: Value, count: int) -> list[Value]:
+        """The elements of some rows at a depth: quads that lie ``width / quads`` apart."""
+        out: list[Value] = []
+        quads = count // 4
+        for q in range(quads):
+            out += self.quads.load(depth * (self.row // 4) + first + q * (self.width // quads // 4))
+        return out
+
+
+def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
+    """The launch that computes the blocks; with ``splits`` into scratch, one result after another."""
+    k = Kernel(target, (tile.threads, 1, 1))
+    t = {F32: "f", I32: "i", U32: "u"}[p.dtype]
+    a = _Side(k, p, p.a, 0, p.m, tile.m, tile, t)
+    b = _Side(k, p, p.b, 1, p.n, tile.n, tile, t)
+    columns = math.ceil(p.n / tile.n)
+    across = tile.n // tile.columns
+    tx, ty = k.thread() % across, k.thread() // across
+    start_m, start_n = k.group(0) // columns * tile.m, k.group(0) % columns * tile.n
+    batches = math.prod(p.batch)
+    z = min(batches * splits, target.most_groups[2])
+    # Where groups along y and z are more than there is work, the last does its work several times.
+    number = smaller(k.group(2) + k.group(1) * z, batches * splits - 1)
+    index = _batch_index(number if splits == 1 else number % batches, p.batch)
+    part = _part(p, splits)
+    begin = k.const(0, "u") if splits == 1 else number // batches * part
+    stop = k.const(p.k, "u") if splits == 1 else smaller(begin + part, p.k)
+    whole = p.k % (part if splits > 1 else DEPTH) == 0
+    bases = [
+        sum_of(k, [offset(i, s) for i, s in zip(index, v.view.strides, strict=False)], v.first) for v in (a, b)
+    ]
+    sums = [[k.variable(0, t) for _ in range(tile.columns)] for _ in range(tile.rows)]
+
+    def fetch(depth: Value) -> list[list[Value]]:
+        return [
+            side.fetch(base, start, depth, stop, whole)
+            for side, base, start in ((a, bases[0], start_m), (b, bases[1], start_n))
+        ]
+
+    held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
+    with k.loop(stop, begin, DEPTH) as depth:
+        for side, xs in zip((a, b), held, strict=True):
+            side.keep([x.get() for x in xs])
+        k.barrier()
+        with k.if_(depth + DEPTH < stop):
+            for xs, new in zip(held, fetch(depth + DEPTH), strict=True):
+                for x, y in zip(xs, new, strict=True):
+                    x.set(y)
+        with k.loop(DEPTH, unroll=not target.software) as d:
+            left, right = a.read(d, ty, tile.rows), b.read(d, tx, tile.columns)
+            for x, row in zip(left, sums, strict=True):
+                for y, total in zip(right, row, strict=True):
+                    total.set(multiply_add(k, x, y, total.get()))
+        k.barrier()
+    table = [(v.slot, v.offset) for v in (a.view, b.view)]
+    _store(k, p, tile, splits, (start_m, start_n), (ty, tx), sums, (number, index), table)
+    groups = math.ceil(p.m / tile.m) * columns, math.ceil(batches * splits / z), z
+    return Dispatch(k.code(), groups, tuple(table))
+
+
+def _store(
+    k: Kernel, p: Product, tile: Tile, splits: int, start: tuple[Value, Value], at: tuple[Value, Value],
+    sums: list[list[Variable]], place: tuple[Value, list[Value]], table: list[tuple[int, int]],
+) -> None:  # fmt: skip
+    """Write an invocation's sums where they are within the result."""
+    number, index = place
+    if splits == 1:
+        c, first = lowest(p.c, (*p.batch, p.m, p.n))
+        base = sum_of(k, [offset(i, s) for i, s in zip(index, c.strides, strict=False)], first)
+        steps, dtype, entry = c.strides[-2:], c.dtype, (c.slot, c.offset)
+    else:
+        base, steps, dtype, entry = number * (p.m * p.n), (p.n, 1), p.dtype, (~0, 0)
+    table.append(entry)
+    out = memory(k, 2, dtype, sums[0][0].t)
+    exact = p.m % tile.m == 0, p.n % tile.n == 0
+
+    def quad(n: int, position: Value, i: int, count: int) -> Value:
+        return position * 4 + (i // 4 * (n // (count // 4)) + i % 4)
+
+    for i, row in enumerate(sums):
+        m = start[0] + quad(tile.m, at[0], i, tile.rows)
+        for j, total in enumerate(row):
+            n = start[1] + quad(tile.n, at[1], j, tile.columns)
+            where = base + offset(m, steps[0]) + offset(n, steps[1])
+            masks = [x < e for x, e, known in zip((m, n), (p.m, p.n), exact, strict=True) if not known]
+            if not masks:
+                store(k, out, where, total.get())
+                continue
+            with k.if_(masks[0] if len(masks) == 1 else masks[0] & masks[1]):
+                store(k, out, where, total.get())
+
+
+def _join(p: Product, splits: int, count: int, target: Target) -> Dispatch:
+    """The launch that adds the parts of a split product."""
+    k = Kernel(target, (128, 1, 1))
+    t = {F32: "f", I32: "i", U32: "u"}[p.dtype]
+    c, first = lowest(p.c, (*p.batch, p.m, p.n))
+    parts, out = memory(k, 0, p.dtype, t), memory(k, 1, c.dtype, t)
+    i = (k.group(0) + k.group(1) * min(math.ceil(count / 128), 65535)) * 128 + k.thread()
+    with k.if_(i < count):
+        total = load(parts, i)
+        for s in range(1, splits):
+            total = total + load(parts, i + s * count)
+        n, rest = i % p.n, i // p.n
+        index = [*_batch_index(rest // p.m, p.batch), rest % p.m, n]
+        where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
+        store(k, out, where, total)
+    x = min(math.ceil(count / 128), 65535)
+    return Dispatch(k.code(), (x, math.ceil(math.ceil(count / 128) / x), 1), ((~0, 0), (c.slot, c.offset)))
+
+
+# -- small pieces ------------------------------------------------------------------------------------------------
+def memory(k: Kernel, number: int, dtype: int, t: str) -> Memory:
+    """An operand's memory; how ``load`` and ``store`` convert is in the name of its type."""
+    found = k.operand(number, "h" if dtype in (F16, BF16) else t)
+    found.dtype = dtype  # type: ignore[attr-defined]
+    return found
+
+
+def load(m: Memory, index: Value) -> Value:
+    """An element as float32, or an integer."""
+    x = m.load(index)
+    dtype: int = m.dtype  # type: ignore[attr-defined]
+    if dtype == BF16:
+        return (x << 16).bits("f")
+    return half_to_float(x) if dtype == F16 else x
+
+
+def store(k: Kernel, m: Memory, index: Value, x: Value) -> None:
+    """Write an element, rounded to its type."""
+    dtype: int = m.dtype  # type: ignore[attr-defined]
+    if dtype == BF16:
+        x = float_to_bfloat(x)
+    elif dtype == F16:
+        x = float_to_half(x)
+    m.store(index, x)
+
+
+def half_to_float(x: Value) -> Value:
+    """float16 bits as float32, denormals included."""
+    k = x.k
+    sign, rest = (x & 0x8000) << 16, x & 0x7FFF
+    normal = ((rest << 13) + (112 << 23)).bits("f")
+    special = (rest << 13) | 0x7F800000
+    small = k.unary("ConvertUToF", rest, "f") * 2.0**-24
+    body = k.select(rest < 0x400, small, k.select(rest >= 0x7C00, special.bits("f"), normal))
+    return (body.bits() | sign).bits("f")
+
+
+def float_to_half(x: Value) -> Value:
+    """float32 rounded to float16 bits, to nearest even."""
+    k = x.k
+    u = x.bits()
+    sign, a = (u >> 16) & 0x8000, u & 0x7FFFFFFF
+    normal = (a + 0xFFF + ((a >> 13) & 1) - (112 << 23)) >> 13
+    # Below 2^-14 the sum with 0.5 has the rounded result in its low bits.
+    small = (a.bits("f") + 0.5).bits() - 0x3F000000
+    body = k.select(a < 0x38800000, small, normal)
+    body = k.select(a >= 0x477FF000, k.const(0x7C00, "u"), body)
+    body = k.select(a > 0x7F800000, k.const(0x7E00, "u"), body)
+    return body | sign
+
+
+def float_to_bfloat(x: Value) -> Value:
+    """float32 rounded to bfloat16 bits, to nearest even."""
+    u = x.bits()
+    rounded = (u + 0x7FFF + ((u >> 16) & 1)) >> 16
+    return x.k.select((u & 0x7FFFFFFF) > 0x7F800000, (u >> 16) | 0x40, rounded)
+
+
+def multiply_add(k: Kernel, x: Value, y: Value, z: Value) -> Value:
+    """x * y + z."""
+    return k.ext("Fma", "f", x, y, z) if x.t == "f" else x * y + z
+
+
+def smaller(x: Value, limit: int) -> Value:
+    """The minimum of an index and a constant."""
+    return x.k.select(x < limit, x, limit)
+
+
+def offset(x: Value, stride: int) -> Value:
+    """x * stride; negative strides wrap."""
+    return x * (stride & 0xFFFFFFFF)
+
+
+def sum_of(k: Kernel, xs: Sequence[Value], first: int) -> Value:
+    """The sum of indices and a constant."""
+    total = k.const(first, "u")
+    for x in xs:
+        total = total + x
+    return total
+
+
+def _batch_index(number: Value, dims: Sequence[int]) -> list[Value]:
+    """The index along each axis of a row-major number."""
+    out = []
+    for d in reversed(dims):
+        out.append(number % d)
+        number = number // d
+    return list(reversed(out))
