@@ -19,7 +19,7 @@ from funcgrad.ir import Aval
 from funcgrad.passes.inline import inline
 from funcgrad.passes.reverse import split, vjp_graph
 from funcgrad.passes.simplify import simplify
-from funcgrad.profiling import MemoryOverTime, Profile, memory_over_time, plot_memory, profile
+from funcgrad.profiling import MemoryOverTime, OperationTime, Profile, memory_over_time, plot_memory, profile
 from funcgrad.runtime.ledger import LEDGER, Counts
 from funcgrad.trace import bind_all, trace
 from funcgrad.transforms.flat import FlatFunction, argument_path, avals_of, name_of, values_of
@@ -28,6 +28,7 @@ from funcgrad.transforms.nonfinite import NonFinite, debug_nans, find_nonfinite
 __all__ = [
     "MemoryOverTime",
     "NonFinite",
+    "OperationTime",
     "Profile",
     "Residual",
     "callback",

@@ -27,6 +27,8 @@ __all__ = ["MemoryOverTime", "OperationTime", "Profile", "memory_over_time", "pl
 Path = str | os.PathLike[str]
 NOWHERE = Site("no line", 0, "")
 UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("bytes", 1))
+TIME_UNITS = (("seconds", 1.0), ("milliseconds", 1e-3), ("microseconds", 1e-6))
+LONGEST_NAME, LONGEST_TITLE = 32, 44  # letters in a chart
 
 
 class OperationTime(NamedTuple):
@@ -89,19 +91,41 @@ class Profile:
 
     def plot(self, path: Path | None = None) -> Any:
         """Draw the kinds of operation as bars; return matplotlib's figure.  Raises ImportError without matplotlib."""
-        times = list(self.by_operation().items())[: self.top][::-1]
+        kinds = list(self.by_operation().items())
+        times = kinds[: self.top]
+        if len(kinds) > self.top:
+            times.append((f"{len(kinds) - self.top} other kinds", sum([t for _, t in kinds[self.top :]])))
+        unit, size = _unit(TIME_UNITS, max([t for _, t in times], default=0.0))
         figure = optional_module("matplotlib.figure", "Profile.plot").Figure(
-            figsize=(7.0, 1.2 + 0.3 * len(times)), layout="constrained"
+            figsize=(7.0, 1.4 + 0.3 * max(len(times), 2)), layout="constrained"
         )
         axes = figure.subplots()
-        bars = axes.barh([name for name, _ in times], [s * 1e3 for _, s in times])
-        axes.bar_label(bars, [f"{s / max(self.seconds, 1e-12):.0%}" for _, s in times], padding=3)
+        colors = ["tab:blue" if not name.startswith("inner ") else "tab:gray" for name, _ in times]
+        bars = axes.barh(range(len(times)), [t / size for _, t in times], color=colors)
+        axes.set_yticks(range(len(times)), [_shortened(name, LONGEST_NAME) for name, _ in times])
+        axes.bar_label(bars, [_percent(t / max(self.seconds, 1e-12)) for _, t in times], padding=3)
         axes.margins(x=0.12)
-        axes.set_xlabel("milliseconds")
-        axes.set_title(f"{self.name}: {self.seconds * 1e3:.2f} ms")
+        axes.set_ylim(max(len(times), 2) - 0.4, -0.6)
+        axes.set_xlabel(unit + (" (gray: part of a loop's time)" if "tab:gray" in colors else ""))
+        whole, scale = _unit(TIME_UNITS, self.seconds)
+        figure.suptitle(f"{_shortened(self.name, LONGEST_TITLE)}: {self.seconds / scale:.3g} {whole}")
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure
+
+
+def _unit(units: Sequence[tuple[str, float]], top: float) -> tuple[str, float]:
+    """The largest unit that is not larger than ``top``, or the smallest one."""
+    return next((u for u in units if top >= u[1]), units[-1])
+
+
+def _percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.005 else f"{share:.0%}"
+
+
+def _shortened(text: str, most: int) -> str:
+    """The text, its middle left out where it is too long for a chart."""
+    return text if len(text) <= most else f"{text[: most // 2]}…{text[-(most - most // 2 - 1) :]}"
 
 
 def profile(fun: Callable[..., Any], *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
@@ -190,7 +214,7 @@ def plot_memory(fun: Callable[..., Any], *args: Any, path: Path | None = None, *
     if found.without_checkpoint is not None:
         lines["without checkpoint"] = found.without_checkpoint
     top = max([max(line, default=0) for line in lines.values()])
-    unit, size = next((u, s) for u, s in UNITS if top >= s or s == 1)
+    unit, size = _unit(UNITS, top)
     figure = figure_class(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     for name, line in lines.items():
@@ -198,8 +222,12 @@ def plot_memory(fun: Callable[..., Any], *args: Any, path: Path | None = None, *
         shade = axes.fill_between(at, np.array(line) / size, step="mid", alpha=0.25)
         label = f"{name}: at most {max(line, default=0) / size:.3g} {unit}"
         axes.step(at, np.array(line) / size, where="mid", label=label, color=shade.get_facecolor()[0, :3])
-    axes.set(xlabel="operation", ylabel=f"{unit} in use", ylim=(0, None), title=name_of(getattr(fun, "captured", fun)))
-    axes.legend()
+    axes.set(xlabel="operation, in the order in which they run", ylabel=f"{unit} in use")
+    axes.set_ylim(
+        0, max(top / size, 1.0 if unit == "bytes" else 0.0) * (1.1 + 0.08 * len(lines))
+    )  # room for the legend
+    axes.set_title(_shortened(name_of(getattr(fun, "captured", fun)), LONGEST_TITLE))
+    axes.legend(loc="upper right")
     if path is not None:
         figure.savefig(path, dpi=150)
     return figure

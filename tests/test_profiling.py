@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -126,10 +127,33 @@ def test_plots(tmp_path: Path) -> None:
     assert all((tmp_path / n).read_bytes()[:4] == b"\x89PNG" for n in ("memory.png", "time.png"))
 
 
+def test_a_chart_of_many_long_names_is_legible() -> None:
+    pytest.importorskip("matplotlib")
+    rows = [debug.OperationTime(f"inner {'long_name_' * 8}{i}", "f32[3]", 2.0**-i, 0.1, "") for i in range(59)]
+    rows.append(debug.OperationTime("dot", "f32[3]", 4.0, 0.9, ""))
+    figure = debug.Profile("module." * 20, rows).plot()
+    figure.draw_without_rendering()
+    axes, frame = figure.axes[0], figure.bbox
+    labels = axes.get_yticklabels()
+    assert [labels[0].get_text(), labels[-1].get_text()] == ["dot", "40 other kinds"] and len(labels) == 21
+    boxes = [t.get_window_extent() for t in [*labels, figure.texts[0], axes.xaxis.label, *axes.texts]]
+    assert all(b.x0 >= frame.x0 and b.x1 <= frame.x1 and b.y0 >= frame.y0 and b.y1 <= frame.y1 for b in boxes)
+    heights = sorted((t.get_window_extent().y0, t.get_window_extent().y1) for t in labels)
+    assert all(below[1] <= above[0] for below, above in itertools.pairwise(heights))
+    assert axes.bbox.width > 0.4 * frame.width and axes.get_xlabel().startswith("seconds")
+    assert [t.get_text() for t in axes.texts][:2] == ["100%", "25%"] and axes.texts[-1].get_text() == "<1%"
+    short = debug.Profile("f", [debug.OperationTime("map", "f32[]", 3e-7, 1.0, "")]).plot()
+    assert short.axes[0].get_xlabel() == "microseconds" and short.texts[0].get_text() == "f: 0.3 microseconds"
+
+
 def test_without_matplotlib_the_tables_still_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     table = debug.profile(lambda x: fnp.exp(x), fnp.ones(8), repeat=1)
     assert "exp" in str(table) or "map" in str(table)
-    for draw in (table.plot, lambda: debug.plot_memory(lambda x: x + 1, fnp.ones(3))):
+    history = fg.training.History()
+    history.epochs.append({"epoch": 0, "loss": 1.0})
+    assert "loss" in str(history) and "<td>loss</td>" in history._repr_html_() and "<table" in table._repr_html_()
+    assert debug.memory_over_time(lambda x: x + 1, fnp.ones(3)).live
+    for draw in (table.plot, history.plot, lambda: debug.plot_memory(lambda x: x + 1, fnp.ones(3))):
         with pytest.raises(ImportError, match="pip install matplotlib"):
             draw()

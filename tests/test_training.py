@@ -186,6 +186,21 @@ def test_plot(tmp_path: Path) -> None:
     assert len(shown) == 1
 
 
+def test_plots_of_what_is_not_there() -> None:
+    """Gaps are bridged, empty charts say so, an epoch's rows without steps are drawn over epochs."""
+    pytest.importorskip("matplotlib")
+    history = training.History()
+    assert history.plot().axes[0].texts[0].get_text() == "no finite loss yet"
+    for i in range(6):
+        history.epochs.append({"epoch": i, "loss": 1.0 / (i + 1), **({"val_loss": 0.5} if i % 3 == 2 else {})})
+    axes = history.plot().axes[0]
+    assert axes.get_xlabel() == "epoch"
+    assert [line.get_xdata().tolist() for line in axes.lines] == [[0, 1, 2, 3, 4, 5], [2, 5]]
+    many = history.plot(names=["loss", "val_loss", "a", "b", "c"])
+    assert many.get_size_inches().tolist() == [6.4 * 3, 8.0] and not many.axes[5].axison
+    assert [len(a.texts) for a in many.axes] == [0, 0, 1, 1, 1, 0]
+
+
 def test_a_live_plot_updates_one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     seen: list[tuple[str, bytes]] = []

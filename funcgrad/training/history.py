@@ -20,6 +20,9 @@ __all__ = ["History", "Table", "numbers_of"]
 
 
 FIRST = ["epoch", "step", "loss", "val_loss"]
+ACROSS = 3  # charts side by side
+STEPS: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
+EPOCHS: dict[str, Any] = {"marker": "o", "markersize": 4}
 
 
 class Table:
@@ -120,23 +123,42 @@ class History:
         if names is None:
             names = [n for n in self.epochs.names if n == "loss" or f"val_{n}" in self.epochs] or ["loss"]
         figure_class = optional_module("matplotlib.figure", "History.plot").Figure
-        figure = figure_class(figsize=(6.4 * len(names), 4.0), layout="constrained")
-        for axes, name in zip(np.atleast_1d(figure.subplots(1, len(names))), names, strict=True):
+        columns = min(len(names), ACROSS)
+        rows = -(-len(names) // ACROSS)
+        figure = figure_class(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
+        grid = np.atleast_1d(figure.subplots(rows, columns)).ravel()
+        for axes, name in zip(grid, names, strict=False):
             self._draw(axes, name)
+        for axes in grid[len(names) :]:
+            axes.set_axis_off()
         if path is not None:
             figure.savefig(path, dpi=150)
         return figure
 
     def _draw(self, axes: Any, name: str) -> None:
-        if name in self.steps:
-            axes.plot(self.steps["step"], self.steps[name], linewidth=0.8, alpha=0.5, label=f"{name} of each step")
-        for series in (name, f"val_{name}"):
-            if series in self.epochs and "step" in self.epochs:
-                axes.plot(self.epochs["step"], self.epochs[series], marker="o", markersize=4, label=series)
-        axes.set_xlabel("step")
+        place = "step" if "step" in self.epochs or not len(self.epochs) else "epoch"
+        drawn = [place == "step" and _line(axes, self.steps, place, name, f"{name} of each step", STEPS)]
+        drawn += [_line(axes, self.epochs, place, series, series, EPOCHS) for series in (name, f"val_{name}")]
+        axes.set_xlabel(place)
+        axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel(name)
         axes.grid(alpha=0.3)
-        axes.legend()
+        if any(drawn):
+            axes.legend()
+        else:
+            axes.text(0.5, 0.5, f"no finite {name} yet", ha="center", va="center", transform=axes.transAxes)
+
+
+def _line(axes: Any, table: Table, place: str, name: str, label: str, style: dict[str, Any]) -> bool:
+    """Draw a column where it is finite; return whether there was anything."""
+    if name not in table or not len(table):
+        return False
+    y = table[name]
+    x = table[place] if place in table else np.arange(len(table))
+    seen = np.isfinite(y) & np.isfinite(x)
+    if seen.any():
+        axes.plot(x[seen], y[seen], label=label, **style)
+    return bool(seen.any())
 
 
 def numbers_of(metrics: Any) -> dict[str, float]:
