@@ -29,6 +29,8 @@ class Emitter(Contractions, Indexing, Control, Rows):
     ``prepare`` is applied to the graphs of loops and branches before they are lowered.
     """
 
+    tiled = True  # whether chains of nodes run in pieces that a cache holds
+
     def __init__(self, prepare: Callable[[Graph], Graph] | None = None) -> None:
         super().__init__()
         self.prepare = prepare
@@ -46,7 +48,8 @@ class Emitter(Contractions, Indexing, Control, Rows):
         self.site = None
         claimed: set[Buf] = set()
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
-        return make_plan(tile(self.nodes), inputs, bufs, donate, pairs, self._copy_node)
+        nodes = tile(self.nodes) if self.tiled else self.nodes
+        return make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node)
 
     def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:
         """The buffer of a result: the one it is in, if that is nobody else's, or else a copy."""
@@ -70,7 +73,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
         return self.nodes.pop()
 
     def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
-        return Emitter(self.prepare).lower(self.prepare(graph) if self.prepare else graph, pairs=pairs or {})
+        return type(self)(self.prepare).lower(self.prepare(graph) if self.prepare else graph, pairs=pairs or {})
 
     # -- walking a graph -----------------------------------------------------------------------------------------
     def call(self, graph: Graph, xs: Sequence[View]) -> list[View]:

@@ -19,11 +19,12 @@ __all__ = ["Contractions"]
 
 Ints = tuple[int, ...]
 DOT = 2
-COLUMNS = 1 << 20  # elements of one block of unfolded windows, which stay in the cache between copy and product
 
 
 class Contractions(Core):
     """The part of the emitter for products summed over axes."""
+
+    columns = 1 << 20  # elements of one block of unfolded windows, which stay in the cache between copy and product
 
     def dot(
         self, x: View, y: View, lc: Ints, rc: Ints, lb: Ints = (), rb: Ints = (), precision: str | None = None
@@ -155,18 +156,19 @@ class Contractions(Core):
         summed = tuple(range(d + 2, 2 * d + 3))
         axes = (summed, tuple(range(d + 1)), (0,), (d + 1,))
         merges = _one_axis(view, weights, summed, axes[1]) is not None
-        for start, limit in [((0,) * (d + 2), view.aval.shape[: d + 2])] if merges else _boxes(view.aval.shape, d + 2):
+        whole = [((0,) * (d + 2), view.aval.shape[: d + 2])]
+        for start, limit in whole if merges else _boxes(view.aval.shape, d + 2, self.columns):
             steps = (1,) * view.aval.ndim
             part = view.slice((*start, *(0,) * (d + 1)), (*limit, *view.aval.shape[d + 2 :]), steps)
             self.dot_into(part, weights, axes, to.slice((*start, 0), (*limit, to.aval.shape[-1]), (1,) * (d + 3)))
 
 
-def _boxes(shape: Ints, rank: int) -> Iterator[tuple[Ints, Ints]]:
-    """Cut the first ``rank`` axes into boxes of about COLUMNS elements, outer axes first."""
+def _boxes(shape: Ints, rank: int, columns: int) -> Iterator[tuple[Ints, Ints]]:
+    """Cut the first ``rank`` axes into boxes of about ``columns`` elements, outer axes first."""
     sizes = list(shape[:rank])
     total = math.prod(shape)
     for d in range(rank):
-        parts = min(sizes[d], -(-total // COLUMNS))
+        parts = min(sizes[d], -(-total // columns))
         sizes[d] = -(-sizes[d] // parts)
         total = -(-total // parts)
     for start in itertools.product(*[range(0, n, s) for n, s in zip(shape, sizes, strict=False)]):
