@@ -17,7 +17,8 @@ from funcgrad import dtypes, random, tree
 from funcgrad import numpy as fnp
 from funcgrad.array import Array, as_value, asarray
 from funcgrad.errors import NonFiniteError, message
-from funcgrad.optim.base import Optimizer, apply_updates
+from funcgrad.optim.base import Optimizer, apply_updates, scaled
+from funcgrad.optim.clipping import ScaledNorm, scaled_norm
 from funcgrad.transforms import jit, value_and_grad
 
 __all__ = ["TrainState", "TrainStep", "make_train_step"]
@@ -62,28 +63,6 @@ def _checked_limit(limit: Any) -> float:
     if not (math.isfinite(value) and value > 0):
         raise ValueError(message("make_train_step", "max_grad_norm must be positive and finite", repr(limit)))
     return value
-
-
-def norm_of(grads: Any) -> tuple[Any, Any]:
-    """Return the norm over all leaves, in float32 without overflow or underflow, and the largest magnitude of each
-    leaf.
-
-    Each leaf is divided by the largest magnitude of all before it is squared.
-    """
-    leaves = [fnp.astype(g, dtypes.float32) for g in tree.leaves(grads)]
-    peaks = fnp.stack([fnp.max(fnp.abs(g), initial=0.0) for g in leaves])
-    top = fnp.max(peaks)
-    scale = fnp.where(fnp.isfinite(top) & (top > 0), top, 1.0)
-    total = _sum_of([fnp.sum(fnp.square(g / scale)) for g in leaves])
-    return scale * fnp.sqrt(total) + (top - top), peaks
-
-
-def _sum_of(scalars: list[Any]) -> Any:
-    """The sum of scalars by halves: a few fused nodes, where stacking them first takes one for each."""
-    if len(scalars) == 1:
-        return scalars[0]
-    middle = len(scalars) // 2
-    return _sum_of(scalars[:middle]) + _sum_of(scalars[middle:])
 
 
 def make_train_step(
@@ -269,26 +248,26 @@ class _Step:
         (loss, (model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(
             state.params, state.model_state, batch, sub
         )
-        norm, peaks = norm_of(grads)
-        finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(peaks))
+        norm = scaled_norm(grads)
+        finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(norm.peaks, initial=0.0))
         new, updated = self.update(replace(state, key=key, model_state=model_state), grads, norm)
         kept = tree.map(lambda a, b: fnp.where(finite, a, b), new, state)
         if self.count_refused:
             kept = replace(kept, skipped=state.skipped + fnp.astype(fnp.logical_not(finite), dtypes.int32))
-        metrics = {"loss": loss, "grad_norm": norm, "finite": finite, "skipped": kept.skipped}
+        metrics = {"loss": loss, "grad_norm": norm.value, "finite": finite, "skipped": kept.skipped}
         if self.accumulate > 1:
             metrics["updated"] = updated & finite
         if self.has_aux:
             metrics["aux"] = aux
-        return kept, metrics, peaks
+        return kept, metrics, norm.peaks
 
-    def update(self, state: TrainState, grads: Any, norm: Any) -> tuple[TrainState, Any]:
+    def update(self, state: TrainState, grads: Any, norm: ScaledNorm) -> tuple[TrainState, Any]:
         """Clip, then update, or only add up the gradients until there are enough."""
         if self.accumulate == 1:
             return self._apply(state, self._clip(state, grads, norm)), None
         total = tree.map(lambda s, g: s + g / float(self.accumulate), state.grad_sum, grads)
         full = fnp.equal(state.micro + 1, self.accumulate)
-        after = self._apply(state, self._clip(state, total, norm_of(total)[0]))
+        after = self._apply(state, self._clip(state, total, scaled_norm(total)))
         params, opt_state = tree.map(
             lambda a, b: fnp.where(full, a, b), (after.params, after.opt_state), (state.params, state.opt_state)
         )
@@ -297,11 +276,11 @@ class _Step:
         done = fnp.where(full, state.step + 1, state.step)
         return replace(state, params=params, opt_state=opt_state, grad_sum=zeroed, micro=micro, step=done), full
 
-    def _clip(self, state: TrainState, grads: Any, norm: Any) -> Any:
+    def _clip(self, state: TrainState, grads: Any, norm: ScaledNorm) -> Any:
         if state.max_grad_norm is None:
             return grads
-        factor = fnp.minimum(1.0, state.max_grad_norm / (norm + 1e-6))
-        return tree.map(lambda g: g * fnp.astype(factor, g.dtype), grads)
+        factor = norm.factor(state.max_grad_norm)
+        return tree.map(lambda g: scaled(factor, g), grads)
 
     def _apply(self, state: TrainState, grads: Any) -> TrainState:
         updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)

@@ -50,6 +50,25 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 # -- the mathematics ---------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("size", [3e38, 1e30, 1.0, 1e-30])
+def test_clipping_is_exact_where_the_norm_overflows_or_its_squares_underflow(device: str, size: float) -> None:
+    """An update is lr * g * min(1, limit / (norm + 1e-6)), worked out in float64."""
+    slopes = {"a": np.array([size, -size], np.float32), "b": np.array([size / 2], np.float32)}
+
+    def inner(p: Any, x: Any) -> Any:
+        return (p["a"] * x["a"]).sum() + (p["b"] * x["b"]).sum()
+
+    ts = fg.make_train_step(inner, optim.sgd(1.0), max_grad_norm=0.5)
+    state, metrics = ts.step(ts.init({"a": np.zeros(2, "f"), "b": np.zeros(1, "f")}), slopes)
+    norm = np.sqrt(sum((v.astype(np.float64) ** 2).sum() for v in slopes.values()))
+    for name, v in slopes.items():
+        want = -v.astype(np.float64) * min(1.0, 0.5 / (norm + 1e-6))
+        np.testing.assert_allclose(np.asarray(state.params[name]), want, rtol=1e-6)
+    assert bool(metrics["finite"])
+    if norm < 3.4e38:
+        assert float(metrics["grad_norm"]) == pytest.approx(norm, rel=1e-6)
+
+
 def test_steps_equal_adam_in_float64(device: str) -> None:
     """Kingma and Ba (2015), with clipping min(1, limit / (norm + 1e-6)), written out in numpy."""
     ts = fg.make_train_step(loss, optim.adam(1e-2), max_grad_norm=1.5)

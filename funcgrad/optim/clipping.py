@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import funcgrad.numpy as fnp
 from funcgrad import tree
@@ -46,21 +46,51 @@ def clip(max_delta: Scalar) -> Optimizer:
     return stateless(lambda grads, params: tree.map(bounded, grads))
 
 
-def _largest(leaves: list[Any], dtype: Any) -> Any:
-    """The largest magnitude, to divide by before squaring; 1 when that is not finite, so that it shows in the norm."""
-    largest = reduce(fnp.maximum, [cast(fnp.max(fnp.abs(x)), dtype) for x in leaves])
-    return fnp.where(largest < math.inf, fnp.clip(largest, _TINY, _HUGE), 1.0)
+class ScaledNorm(NamedTuple):
+    """A global norm as the product of ``scale`` and ``relative``, either of which every float32 can hold.
+
+    ``peaks`` are the largest magnitudes of the leaves, one for each.
+    """
+
+    scale: Any
+    relative: Any
+    peaks: Any
+
+    @property
+    def value(self) -> Any:
+        """The norm itself; infinite when float32 cannot hold it."""
+        return self.scale * self.relative
+
+    def factor(self, max_norm: Scalar) -> Any:
+        """``min(1, max_norm / (norm + 1e-6))``, exact also where the norm itself overflows."""
+        return fnp.minimum(1.0, max_norm / self.scale / (self.relative + 1e-6 / self.scale))
 
 
-def _scaled_norm(grads: Tree) -> tuple[Any, Any]:
-    """``(m, s)`` with the global norm equal to ``m * s`` and no overflow or underflow in either."""
-    leaves = [x for x in tree.leaves(grads) if math.prod(x.shape)]
+def scaled_norm(grads: Tree) -> ScaledNorm:
+    """The norm over all leaves without overflow or underflow: each is divided by the largest magnitude of all before it
+    is squared.  Not finite exactly when an element is not.
+
+    >>> norm = scaled_norm({"a": fnp.asarray([3e30]), "b": fnp.asarray([-4e30])})
+    >>> float(norm.relative), float(norm.scale), norm.peaks.tolist()
+    (1.25, 4e+30, [3e+30, 4e+30])
+    """
+    leaves = tree.leaves(grads)
     if not leaves:
-        return fnp.ones(()), fnp.zeros(())
+        return ScaledNorm(fnp.ones(()), fnp.zeros(()), fnp.zeros(0))
     dtype = wide_dtype(leaves)
-    scale = _largest(leaves, dtype)
-    squares = [fnp.sum(fnp.square(cast(x, dtype) / scale)) for x in leaves]
-    return scale, fnp.sqrt(add_all(squares))
+    wide = [cast(fnp.asarray(x), dtype) for x in leaves]
+    peaks = fnp.stack([fnp.max(fnp.abs(x), initial=0.0) for x in wide])
+    top = fnp.max(peaks)
+    scale = fnp.where(top < math.inf, fnp.clip(top, _TINY, _HUGE), 1.0)  # 1, so that what is not finite shows
+    return ScaledNorm(scale, fnp.sqrt(_sum_of([fnp.sum(fnp.square(x / scale)) for x in wide])), peaks)
+
+
+def _sum_of(scalars: list[Any]) -> Any:
+    """The sum of scalars by halves: a few fused nodes, where stacking them first takes one for each."""
+    if len(scalars) == 1:
+        return scalars[0]
+    middle = len(scalars) // 2
+    return _sum_of(scalars[:middle]) + _sum_of(scalars[middle:])
 
 
 def global_norm(updates: Tree) -> Any:
@@ -71,8 +101,7 @@ def global_norm(updates: Tree) -> Any:
     >>> float(global_norm({"a": fnp.asarray([3.0]), "b": fnp.asarray([4.0])}))
     5.0
     """
-    scale, norm = _scaled_norm(updates)
-    return scale * norm
+    return scaled_norm(updates).value
 
 
 def clip_with_norm(grads: Tree, max_norm: Scalar) -> tuple[Tree, Any]:
@@ -86,9 +115,9 @@ def clip_with_norm(grads: Tree, max_norm: Scalar) -> tuple[Tree, Any]:
     (5.0, 0.6)
     """
     require("clip_with_norm", "(0, inf)", max_norm=max_norm)
-    scale, norm = _scaled_norm(grads)
-    factor = fnp.minimum(1.0, max_norm / scale / (norm + 1e-6 / scale))
-    return tree.map(lambda x: scaled(factor, x), grads), scale * norm
+    norm = scaled_norm(grads)
+    factor = norm.factor(max_norm)
+    return tree.map(lambda x: scaled(factor, x), grads), norm.value
 
 
 def clip_by_global_norm(max_norm: Scalar) -> Optimizer:
