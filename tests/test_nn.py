@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -256,6 +257,8 @@ def test_modules_are_frozen_trees_that_print() -> None:
         layer.bias = None
     assert [fg.tree.keystr(p) for p, _ in fg.tree.leaves_with_path(layer)] == [".kernel", ".bias"]
     assert repr(layer) == "Linear(kernel=f32[2,3], bias=f32[3])"
+    net = nn.Sequential([layer, nn.relu, functools.partial(nn.max_pool, window=2), nn.Dropout(0.5)])
+    assert repr(net) == f"Sequential([{layer!r}, relu, partial(max_pool, window=2), Dropout(rate=0.5)])"
     assert nn.count_parameters(layer) == 9
     lines = nn.summary({"net": layer}).splitlines()
     assert lines[1].split() == ["['net'].kernel", "float32[2,", "3]", "6", "24"] and lines[-1].split() == [

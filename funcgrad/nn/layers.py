@@ -11,7 +11,7 @@ from funcgrad import numpy as fnp
 from funcgrad import random
 from funcgrad.errors import ShapeError, message
 from funcgrad.nn import initializers
-from funcgrad.nn.module import fill, module, static
+from funcgrad.nn.module import fill, module, shown, static
 
 __all__ = ["Dropout", "Embedding", "Linear", "Sequential"]
 
@@ -117,6 +117,10 @@ class Sequential:
         kinds = [None if hasattr(type(f), "__dataclass_fields__") else f for f in layers]
         held = tuple([f if k is None else () for f, k in zip(layers, kinds, strict=True)])
         fill(self, layers=held, functions=tuple(kinds))
+
+    def __repr__(self) -> str:
+        parts = [shown(f or layer) for layer, f in zip(self.layers, self.functions, strict=True)]
+        return f"Sequential([{', '.join(parts)}])"
 
     def __call__(self, x: Any, *, key: Any = None, deterministic: bool = False) -> Any:
         given = {"key": key, "deterministic": deterministic}

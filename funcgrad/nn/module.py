@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -37,7 +38,8 @@ def module(cls: type) -> Any:
     The class may define ``__init__``, which sets fields through ``object.__setattr__`` (see :func:`fill`).
     """
     made: Any = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
-    made.__repr__ = _repr
+    if "__repr__" not in cls.__dict__:
+        made.__repr__ = _repr
     tree.register_dataclass(made)
     return made
 
@@ -51,9 +53,18 @@ def fill(self: Any, **fields: Any) -> None:
 def _repr(self: Any) -> str:
     parts = []
     for f in dataclasses.fields(self):
-        v = getattr(self, f.name)
-        parts.append(f"{f.name}={v.aval if isinstance(v, Value) else v!r}")
+        parts.append(f"{f.name}={shown(getattr(self, f.name))}")
     return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def shown(x: Any) -> str:
+    """A field as a module prints it: an array as its type, a function as its name."""
+    if isinstance(x, Value):
+        return str(x.aval)
+    if isinstance(x, functools.partial):
+        given = [*map(shown, x.args), *[f"{k}={shown(v)}" for k, v in x.keywords.items()]]
+        return f"partial({', '.join([shown(x.func), *given])})"
+    return getattr(x, "__name__", repr(x)) if callable(x) and not dataclasses.is_dataclass(x) else repr(x)
 
 
 # -- filters -----------------------------------------------------------------------------------------------------
