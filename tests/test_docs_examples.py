@@ -39,7 +39,7 @@ def blocks(page: Path) -> list[Block]:
 def run(block: Block, names: dict[str, Any], page: str) -> None:
     """Run a block: a session is compared with what it shows; a program just runs."""
     if ">>> " not in block.text:
-        exec(compile("\n" * block.line + block.text, page, "exec"), names)
+        exec(compile("\n" * block.line + block.text, page, "exec", dont_inherit=True), names)
         return
     test = doctest.DocTestParser().get_doctest(block.text, names, page, page, block.line)
     runner, out = doctest.DocTestRunner(CHECKER, verbose=False, optionflags=FLAGS), io.StringIO()
