@@ -306,8 +306,7 @@ def w8_child(every, scan):
     reset_peak_rss()
     l, g = jax.block_until_ready(ex(p, x))
     emit(PEER, name, "peak_rss_growth_mib", peak_rss_mib() - base)
-    emit(PEER, name, "xla_temp_mib", m.temp_size_in_bytes / 2**20)
-    emit(PEER, name, "xla_temp_plus_output_mib", (m.temp_size_in_bytes + m.output_size_in_bytes) / 2**20)
+    emit(PEER, name, "planned_mib", (m.peak_size_in_bytes - m.argument_size_in_bytes) / 2**20)
     emit(PEER, name, "loss", float(l), 7)
     emit(PEER, name, "grad_norm", float(optax.global_norm(g)), 7)
 
