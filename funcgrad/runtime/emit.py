@@ -11,6 +11,7 @@ from typing import Any
 
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.primitive import Pointwise, Primitive
+from funcgrad.runtime import ggml
 from funcgrad.runtime.emit_contract import Contractions
 from funcgrad.runtime.emit_control import Control
 from funcgrad.runtime.emit_index import Indexing
@@ -49,7 +50,9 @@ class Emitter(Contractions, Indexing, Control, Rows):
         claimed: set[Buf] = set()
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
         nodes = tile(self.nodes) if self.tiled else self.nodes
-        return make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node)
+        plan = make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node)
+        plan.measure = ggml.load().scratch_bytes if self.tiled else None
+        return plan
 
     def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:
         """The buffer of a result: the one it is in, if that is nobody else's, or else a copy."""

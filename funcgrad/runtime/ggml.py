@@ -11,7 +11,8 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,13 @@ class Library:
     def text(self, err: Any) -> str:
         """An error message of the extension."""
         return str(self.ffi.string(err).decode("utf-8", "replace"))
+
+    def scratch_bytes(self, kind: int, words: Sequence[int]) -> int:
+        """The most that a run of such a kernel takes for itself at a time, with the threads there are now."""
+        found = int(self.lib.fg_kernel_scratch(kind, self.ffi.from_buffer("int64_t[]", array("q", words)), len(words)))
+        if found < 0:
+            raise AssertionError(f"the extension refused the words of a kernel of kind {kind}")
+        return found
 
     @property
     def threads(self) -> int:

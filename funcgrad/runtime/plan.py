@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from funcgrad.errors import Site
@@ -86,7 +87,7 @@ class Node:
     @property
     def name(self) -> str:
         """What kind of kernel it is."""
-        return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - 100]
+        return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - FIRST_CONTROL]
 
 
 KINDS: tuple[str, ...] = (
@@ -102,6 +103,7 @@ KINDS: tuple[str, ...] = (
 )
 KINDS += ("rows", "tiles")
 CONTROL = ("loop", "while", "cond", "host")
+FIRST_CONTROL = 100
 
 
 class Storage:
@@ -137,6 +139,7 @@ class Plan:
         self.alias: dict[int, int] = {}  # result number: number of the argument whose memory it gets
         self.donation: dict[int, str] = {}  # number of a donated argument: "", or why it was not honoured
         self.temp_bytes = 0
+        self.measure: Callable[[int, Sequence[int]], int] | None = None  # bytes that a kernel takes for itself
         self.rows: list[Row] = []
         self.storages: list[Storage] = []
 
@@ -155,10 +158,22 @@ class Plan:
         """Memory of the results that lie in donated arguments."""
         return sum(self.outputs[j].nbytes for j in self.alias)
 
+    @cached_property
+    def scratch_bytes(self) -> int:
+        """The most that a kernel takes for itself while it runs, where every thread has a share."""
+        measure, most = self.measure, 0
+        for node in self.nodes:
+            if node.kind >= FIRST_CONTROL:
+                most = max([most, *[p.scratch_bytes for p in node.parts if isinstance(p, Plan)]])
+            elif measure is not None and not node.elided:
+                most = max(most, measure(node.kind, node.words))
+        return most
+
     @property
     def peak_bytes(self) -> int:
-        """The most that exists at a time: arguments, results and the workspace."""
-        return self.argument_bytes + self.output_bytes - self.alias_bytes + self.temp_bytes
+        """The most that exists at a time: arguments, results, the workspace, and what a kernel takes for itself."""
+        fixed = self.argument_bytes + self.output_bytes - self.alias_bytes
+        return fixed + self.temp_bytes + self.scratch_bytes
 
     def live_at(self) -> list[int]:
         """Bytes in use during each node: arguments, results, and the temporaries alive then."""

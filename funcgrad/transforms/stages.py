@@ -148,8 +148,8 @@ class Compiled:
     def memory_analysis(self) -> MemoryAnalysis:
         """The exact memory of one call, from the plan; the numpy device has none."""
         plan = self._plan()
-        sizes = (plan.argument_bytes, plan.output_bytes, plan.alias_bytes, plan.temp_bytes, plan.peak_bytes)
-        return MemoryAnalysis(*sizes)
+        sizes = (plan.argument_bytes, plan.output_bytes, plan.alias_bytes)
+        return MemoryAnalysis(*sizes, plan.temp_bytes + plan.scratch_bytes, plan.peak_bytes)
 
     def memory_table(self) -> list[Any]:
         """Every buffer of the plan: type, kind, bytes, first and last node, place, source line."""

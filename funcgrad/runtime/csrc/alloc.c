@@ -38,7 +38,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static block *top[N_CLASSES];
 static block *oldest, *newest;
-static int64_t in_use, cached, in_use_size, peak_size; /* in_use counts bytes asked for, *_size whole blocks */
+static int64_t in_use, most_in_use, cached, in_use_size, peak_size; /* *in_use count bytes asked for, *_size whole blocks */
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
@@ -146,6 +146,7 @@ void *fg_alloc(int64_t n_bytes) {
         b->state = IN_USE;
         b->asked = n_bytes;
         in_use += n_bytes;
+        if (in_use > most_in_use) most_in_use = in_use;
         in_use_size += b->size;
         if (in_use_size > peak_size) peak_size = in_use_size;
     }
@@ -169,6 +170,14 @@ void fg_free(void *p) {
 int64_t fg_alloc_in_use(void) {
     pthread_mutex_lock(&lock);
     int64_t n = in_use;
+    pthread_mutex_unlock(&lock);
+    return n;
+}
+
+int64_t fg_alloc_peak(void) {
+    pthread_mutex_lock(&lock);
+    int64_t n = most_in_use;
+    most_in_use = in_use;
     pthread_mutex_unlock(&lock);
     return n;
 }

@@ -80,6 +80,8 @@ typedef struct fg_kernel fg_kernel;
 fg_kernel *fg_kernel_new(int kind, const int64_t *words, int64_t n_words, char *err, int err_size);
 void fg_kernel_free(fg_kernel *k);
 void fg_kernel_run(const fg_kernel *k, void *const *base);
+/* The most bytes that a run of such a kernel takes from fg_alloc at a time, with the threads there are now; -1 when illegal. */
+int64_t fg_kernel_scratch(int kind, const int64_t *words, int64_t n_words);
 
 /* The instruction set of MAP: names for 0 <= op < fg_n_ops(). */
 int fg_n_ops(void);
@@ -104,6 +106,7 @@ void *fg_alloc(int64_t n_bytes);
 void fg_free(void *p);
 int64_t fg_alloc_in_use(void);
 int64_t fg_alloc_cached(void);
+int64_t fg_alloc_peak(void); /* the most in use at a time since the last call of this */
 void fg_alloc_trim(void);
 
 #ifdef __cplusplus

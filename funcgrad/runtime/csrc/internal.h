@@ -34,6 +34,7 @@ struct fg_kernel {
     void (*run)(const fg_kernel *k, void *const *base);
     void (*destroy)(fg_kernel *k); /* NULL means free(k) */
     int32_t kind;
+    int64_t once, each, tasks; /* bytes that a run takes from fg_alloc: once, and for each of so many tasks while it runs */
 };
 
 typedef struct {

@@ -242,6 +242,8 @@ fg_kernel *FG_NAME(fg_dot_new)(fg_reader *r) {
         for (int i = 0; i < d.nb; i++) d.n_batch *= d.batch[i];
         dot_orient(&d);
         dot_plan(&d);
+        d.base.once = d.nk > 1 ? d.n_batch * d.nk * d.m * d.n * 4 : 0;
+        d.base.each = d.scratch > DOT_STACK ? d.scratch * 4 : 0, d.base.tasks = d.n_tasks;
     }
     fg_dot *out = malloc(sizeof d);
     if (out) *out = d;

@@ -390,6 +390,8 @@ static void choose_blocks(map_kernel *k, int64_t cost) {
     if (k->tile_dim < 0) step = k->block;
     k->task_units = task_units(k->n_units, cost, step);
     k->n_tasks = (k->n_units + k->task_units - 1) / k->task_units;
+    const int64_t bytes = k->n_buffers * k->block * 4;
+    k->base.each = bytes > STACK_BYTES ? bytes : 0, k->base.tasks = k->n_tasks;
 }
 
 static int64_t cost_of(const map_kernel *k, const map_words *w, int n) {

@@ -376,6 +376,8 @@ fg_kernel *FG_NAME(fg_sort_new)(fg_reader *r) {
             k.chunk = order_ceil(k.N, order_min(ORDER_CHUNKS, k.N / ORDER_CHUNK));
             k.chunks = order_ceil(k.N, k.chunk);
         }
+        if (k.chunks > 1) k.base.once = k.N * 16;
+        else if (k.N > SORT_MERGE) k.base.each = k.N * 16, k.base.tasks = k.n_tasks;
     }
     return order_finish(r, &k, sizeof k);
 }

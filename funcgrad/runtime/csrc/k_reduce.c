@@ -233,6 +233,7 @@ fg_kernel *FG_NAME(fg_reduce_new)(fg_reader *r) {
     if (!fg_read_end(r)) return NULL;
     k.base.run = reduce_run_kernel;
     if (k.n_out > 0) reduce_plan(&k);
+    if (k.segments > 1 && k.segments * k.n_out > 1024) k.base.once = k.segments * k.n_out * (int64_t)sizeof(fg_total);
     fg_reduce *out = malloc(sizeof k);
     if (out) *out = k;
     return out ? &out->base : fg_fail(r, "out of memory");

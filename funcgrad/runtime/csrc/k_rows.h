@@ -333,6 +333,7 @@ static void rows_cut(rows_kernel *k) {
     }
     k->task_rows = task_units(k->rows, rows_cost(k) * k->cols, k->block);
     k->n_tasks = (k->rows + k->task_rows - 1) / k->task_rows;
+    k->base.each = k->words * 4 > STACK_BYTES ? k->words * 4 : 0, k->base.tasks = k->n_tasks;
 }
 
 static int rows_plan(fg_reader *r, rows_kernel *k) {

@@ -123,6 +123,14 @@ fg_kernel *fg_kernel_new(int kind, const int64_t *words, int64_t n_words, char *
     return k;
 }
 
+int64_t fg_kernel_scratch(int kind, const int64_t *words, int64_t n_words) {
+    fg_kernel *k = fg_kernel_new(kind, words, n_words, NULL, 0);
+    if (!k) return -1;
+    const int64_t threads = fg_get_threads(), bytes = k->once + k->each * (k->tasks < threads ? k->tasks : threads);
+    fg_kernel_free(k);
+    return bytes;
+}
+
 void fg_kernel_free(fg_kernel *k) {
     if (!k) return;
     if (k->destroy) {

@@ -124,6 +124,12 @@ static int tiles_read(fg_reader *r, tiles_kernel *k) {
     k->part = r->failed ? NULL : calloc((size_t)k->n_parts, sizeof *k->part);
     if (!k->part) fg_fail(r, "out of memory");
     for (int i = 0; i < k->n_parts && !r->failed; i++) tiles_read_part(r, k, &k->part[i]);
+    int64_t inner = 0;
+    for (int i = 0; i < k->n_parts && !r->failed; i++) { /* which run within a task, on its thread alone */
+        const fg_kernel *p = k->part[i].kernel;
+        if (p->once + p->each > inner) inner = p->once + p->each;
+    }
+    k->base.each = k->scratch_bytes + inner, k->base.tasks = k->total < TILES_TASKS ? k->total : TILES_TASKS;
     k->spare = k->scratch_bytes && !r->failed ? malloc((size_t)k->scratch_bytes) : NULL;
     if (k->scratch_bytes && !k->spare) fg_fail(r, "out of memory");
     return fg_read_end(r);
