@@ -252,9 +252,10 @@ def write_extension_source(path: Path) -> None:
     except ImportError:
         raise BuildError("cffi was not found: install it (pip install cffi).") from None
     ffi = cffi.FFI()
-    for name in ("fg.h", "graph.h", "program.h", "backend.h", "cdef.h"):
+    ours = ("fg.h", "graph.h", "program.h", "backend.h", "vk.h")
+    for name in (*ours, "cdef.h"):
         ffi.cdef(declarations((CSRC / name).read_text()))
-    includes = ("fg.h", "graph.h", "program.h", "backend.h", "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
+    includes = (*ours, "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
     ffi.set_source("funcgrad.runtime._ggml", "\n".join(f'#include "{name}"' for name in includes))
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.redirect_stdout(None):
