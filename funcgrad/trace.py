@@ -52,14 +52,14 @@ class Value:
 class Tracer(Value):
     """Stands for a value inside a function that is being traced."""
 
-    __slots__ = ("aval", "builder", "var")
+    __slots__ = ("aval", "builder", "variable")
 
     def __init__(self, builder: Builder, var: Var):
-        self.builder, self.var, self.aval = builder, var, var.aval
+        self.builder, self.variable, self.aval = builder, var, var.aval
 
     def concrete(self) -> Value | None:
         """The value, where it is known in Python; None under ``jit`` and for a mapped value."""
-        return self.builder.concrete(self.var)
+        return self.builder.concrete(self.variable)
 
     def __repr__(self) -> str:
         known = self.concrete()
@@ -127,7 +127,7 @@ class Builder:
     def atom(self, x: Any) -> Atom:
         """Return the variable or literal that stands for ``x`` in this graph, captured when it comes from outside."""
         if type(x) is Tracer and x.builder is self:
-            return x.var
+            return x.variable
         if isinstance(x, Literal):
             return x
         found = self.captured.get(id(x))
@@ -208,7 +208,7 @@ def check_alive(x: Tracer) -> None:
     if x.builder in _local.stack:
         return
     b = x.builder
-    made = next((e.site for e in b.eqns if x.var in e.outputs), b.site)
+    made = next((e.site for e in b.eqns if x.variable in e.outputs), b.site)
     if b.thread != threading.get_ident():
         why = "a traced value was used in another thread than the one that traces it"
     else:
@@ -221,7 +221,7 @@ def check_alive(x: Tracer) -> None:
 def arguments_of(x: Tracer) -> list[str]:
     """Name the arguments of transformed functions that a traced value depends on and whose values are not known."""
     names: dict[str, None] = {}
-    stack, seen = [(x.builder, x.var)], set()
+    stack, seen = [(x.builder, x.variable)], set()
     while stack:
         builder, var = stack.pop()
         if var in seen:
@@ -230,7 +230,7 @@ def arguments_of(x: Tracer) -> list[str]:
         outer = dict(builder.captured.values()) | builder.known
         known = outer.get(var)
         if isinstance(known, Tracer):
-            stack.append((known.builder, known.var))
+            stack.append((known.builder, known.variable))
         elif known is None:
             eqn = next((e for e in builder.eqns if var in e.outputs), None)
             stack += [(builder, a) for a in eqn.inputs if isinstance(a, Var)] if eqn is not None else []
@@ -342,10 +342,10 @@ def trace(
     values = values or [None] * len(avals)
     with building(builder):
         inputs = [builder.input(a, v) for a, v in zip(avals, values, strict=True)]
-        builder.arguments = functools.partial(_label, [t.var for t in inputs], fun)
+        builder.arguments = functools.partial(_label, [t.variable for t in inputs], fun)
         outs = fun(*inputs)
         atoms = [builder.atom(o) for o in outs]
-    graph = builder.graph([t.var for t in inputs], atoms)
+    graph = builder.graph([t.variable for t in inputs], atoms)
     return Traced(graph, [x for _, x in builder.captured.values()], builder.known)
 
 

@@ -12,7 +12,7 @@ from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.inline import inline
-from funcgrad.passes.residuals import as_late
+from funcgrad.passes.residuals import as_late, value_half
 from funcgrad.passes.reverse import Halves, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
 from funcgrad.primitive import Primitive, apply, broadcast_leading, dataclass, zeros
@@ -203,12 +203,12 @@ class Checkpoint(Call):
     def _halves(self, mask: Sequence[bool]) -> tuple[Primitive, Primitive]:
         body = inline(self.graph, only=("call",))
         joint = vjp_graph(body, mask)
-        n, num_ct = len(body.outputs), len(joint.inputs) - len(body.inputs)
+        n = len(body.outputs)
         choose = getattr(self.policy, "choose", None)
         if choose is not None:
-            parts = split(joint, num_ct, n)
-            early: Sequence[Equation] = parts.early.eqns
-            saved = choose(parts, n, lambda vs: _pair(body, early, joint, vs))
+            values, residuals = value_half(joint, n)
+            early: Sequence[Equation] = values.eqns
+            saved = choose(values, residuals, lambda vs: _pair(body, early, joint, vs))
         else:
             early = body.eqns
             kept = [e for e in early if self.policy is not None and self.policy(e)]

@@ -37,7 +37,7 @@ def _batch_graph(graph: Graph, size: int, mapped: Sequence[bool], axis_name: Any
         for v, m in zip(graph.inputs, mapped, strict=True):
             t = builder.input(Aval((size, *v.aval.shape), v.aval.dtype)) if m else builder.tracer(v)
             env[v], is_mapped[v] = t, m
-            inputs.append(t.var)
+            inputs.append(t.variable)
         for eqn in graph.eqns:
             xs = [a if isinstance(a, Literal) else env[a] for a in eqn.inputs]
             ms = [not isinstance(a, Literal) and is_mapped[a] for a in eqn.inputs]

@@ -51,7 +51,7 @@ def _jvp_graph(graph: Graph, wrt: Sequence[bool], joint: bool) -> tuple[Graph, t
         outs = [a for a in graph.outputs if dtypes.is_float(a.aval.dtype)]
         ts_out = [None if isinstance(a, Literal) else tangents.get(a) for a in outs]
         atoms = [builder.atom(zeros(a.aval) if t is None else t) for a, t in zip(outs, ts_out, strict=True)]
-    out = builder.graph([*graph.inputs, *[s.var for s in seeds]], [*graph.outputs, *atoms])
+    out = builder.graph([*graph.inputs, *[s.variable for s in seeds]], [*graph.outputs, *atoms])
     return out, tuple([t is not None for t in ts_out])
 
 
@@ -69,7 +69,7 @@ def _push_joint(builder: Builder, eqn: Any, ts: list[Any], tangents: dict[Any, A
     """One equation for values and tangents; the values keep their variables."""
     outs, t_outs = eqn.prim.jvp_joint(ts, *[builder.tracer(a) for a in eqn.inputs])
     made = builder.eqns[-1]
-    old = {o.var: v for o, v in zip(outs, eqn.outputs, strict=True)}
+    old = {o.variable: v for o, v in zip(outs, eqn.outputs, strict=True)}
     made.outputs = tuple([old.get(v, v) for v in made.outputs])
     _record(eqn, t_outs, tangents)
 

@@ -1,34 +1,52 @@
-"""Residuals: what a checkpoint could keep, what each costs to compute again, where its graph is narrow; and the order of
-a recomputation.
+"""Residuals: what a checkpoint could keep, what each costs to compute again, where its graph is narrow; and the order
+of a recomputation.
 
 In: the forward half of a vjp and the values that its backward half reads.  Out: sets of variables to keep, by two
-numbers: into how many ``pieces`` the graph is cut (what crosses the cuts is kept), and a ``level`` that says how much is
-kept besides, what costs most to compute again for each byte first.
+numbers: into how many ``pieces`` the graph is cut (what crosses the cuts is kept), and a ``level`` that says how much
+is kept besides, what costs most to compute again for each byte first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+import functools
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 
 from funcgrad.ir import Equation, Graph, Var
 from funcgrad.passes.cost import flops_of
-from funcgrad.passes.simplify import has_effects
+from funcgrad.passes.simplify import has_effect, has_effects
 
-__all__ = ["LEVELS", "Choice", "Offer", "as_late", "choices", "pieces_by_estimate"]
+__all__ = ["LEVELS", "Offer", "as_late", "choices", "pieces_by_estimate", "value_half"]
 
 LEVELS = 32
 MOST_PIECES = 64
 
 
-class Offer:
-    """What one checkpoint could keep: ``early`` is the forward half, ``residuals`` what the backward half reads of it.
+def value_half(joint: Graph, num_outputs: int) -> tuple[Graph, list[Var]]:
+    """The equations of a vjp that its first outputs need, as a graph, and what all others read of them."""
+    needed: set[object] = set(joint.outputs[:num_outputs])
+    values: list[Equation] = []
+    others: list[Equation] = []
+    for eqn in reversed(joint.eqns):
+        mine = has_effect(eqn) or any([v in needed for v in eqn.outputs])  # noqa: C419 (faster)
+        (values if mine else others).append(eqn)
+        if mine:
+            needed.update(eqn.inputs)
+    made = {v for e in values for v in e.outputs}
+    reads = [a for e in reversed(others) for a in e.inputs] + list(joint.outputs[num_outputs:])
+    residuals = list(dict.fromkeys([a for a in reads if isinstance(a, Var) and a in made]))
+    return Graph(joint.inputs, values[::-1], joint.outputs[:num_outputs], joint.name), residuals
 
-    Kept in any case is what is a result, or costs nothing because it is an input.
+
+class Offer:
+    """What one checkpoint could keep: ``residuals`` are what its backward half reads of the graph of its values.
+
+    Kept in any case is what is a result.
     """
 
-    def __init__(self, early: Graph, residuals: Sequence[Var], results: Collection[Var]):
-        self.eqns = early.eqns
-        there = set(results)
+    def __init__(self, values: Graph, residuals: Sequence[Var]):
+        self.eqns = values.eqns
+        there = set(values.outputs)
         self.free = [v for v in residuals if v in there]
         self.wanted = {v for v in residuals if v not in there}
         self.place = {v: i for i, e in enumerate(self.eqns) for v in e.outputs}
@@ -57,7 +75,8 @@ class Offer:
         for c in change[:-1]:
             total += c
             width.append(total)
-        return width, lambda i: [v for v, end in last.items() if self.place[v] <= i < end]
+        rows = list(last.items())
+        return width, functools.cache(lambda i: [v for v, end in rows if self.place[v] <= i < end])
 
     def cuts(self, pieces: int) -> tuple[list[Var], int]:
         """What crosses the cuts between so many pieces, and the bytes of the residuals in the largest piece."""
@@ -71,7 +90,7 @@ class Offer:
         before = largest = 0
         for k in range(1, pieces if total else 1):
             low, high = (2 * k - 1) * total / (2 * pieces), (2 * k + 1) * total / (2 * pieces)
-            near = [i for i, a in enumerate(self.amount) if low <= a < high]
+            near = range(bisect_left(self.amount, low), bisect_left(self.amount, high))
             if near:
                 at = min(near, key=lambda i: (self.width[i], abs(self.amount[i] * pieces - k * total)))
                 found.update(dict.fromkeys(self.crossing(at)))
@@ -114,10 +133,8 @@ def pieces_by_estimate(offers: Sequence[Offer]) -> list[int]:
         return kept + max([largest for _, largest in found], default=0)
 
     best = min(range(1, MOST_PIECES + 1), key=lambda m: (estimate(m), m))
-    return list(dict.fromkeys([best, max(best // 2, 1), min(2 * best, MOST_PIECES), 1]))
-
-
-Choice = Callable[[int], set[Var]]  # of an offer's number: what it keeps
+    near = dict.fromkeys([best, max(best // 2, 1), min(2 * best, MOST_PIECES), 1])
+    return [m for m in near if estimate(m) <= 1.3 * estimate(best)]
 
 
 def choices(offers: Sequence[Offer]) -> list[list[tuple[int, int]]]:

@@ -47,7 +47,7 @@ def _vjp_graph(graph: Graph, wrt: Sequence[bool], with_ct: Sequence[bool]) -> Gr
                 with at_site(eqn.site and eqn.site.during("backward")):
                     _backward(builder, eqn, cts, active, residuals.get(eqn))
         grads = [builder.atom(_or_zeros(cts.get(v), v)) for v, w in zip(graph.inputs, wrt, strict=True) if w]
-    return builder.graph([*graph.inputs, *[s.var for s in seeds]], [*graph.outputs, *grads])
+    return builder.graph([*graph.inputs, *[s.variable for s in seeds]], [*graph.outputs, *grads])
 
 
 def _or_zeros(ct: Any, v: Var) -> Any:

@@ -17,7 +17,6 @@ from funcgrad.control.call import Checkpoint
 from funcgrad.errors import MemoryBudgetError, message
 from funcgrad.ir import Equation, Graph, Var, subgraphs
 from funcgrad.passes.residuals import LEVELS, Offer, choices, pieces_by_estimate
-from funcgrad.passes.reverse import Halves
 from funcgrad.runtime import device as _device
 
 __all__ = ["Fit", "budget_of", "deferred", "fit_program", "parse_bytes", "planned"]
@@ -82,10 +81,11 @@ class Fit:
         mode = getattr(_state, "mode", None)
         return ("alone", _device.default()) if mode is None else mode
 
-    def choose(self, parts: Halves, num_outputs: int, make: Callable[[list[Var]], tuple[Graph, Graph]]) -> list[Var]:
-        """What to keep of ``parts``; ``make`` gives the forward and the backward graph for that."""
-        results = {a for a in parts.early.outputs[:num_outputs] if isinstance(a, Var)}
-        offer = Offer(parts.early, parts.residuals, results)
+    def choose(
+        self, values: Graph, residuals: Sequence[Var], make: Callable[[list[Var]], tuple[Graph, Graph]]
+    ) -> list[Var]:
+        """What to keep of ``residuals`` and other values; ``make`` gives the forward and backward graphs for that."""
+        offer = Offer(values, residuals)
         mode = getattr(_state, "mode", None)
         if isinstance(mode, Trial):
             return self._ordered(offer, mode.choose(offer))
@@ -97,7 +97,8 @@ class Fit:
             saved = self._ordered(offer, trial.choose(offer))
             return Outcome(_peak_of_pair(*make(saved), saved), saved, trial.offers)
 
-        return search(peak, self.budget, f"checkpoint of {parts.early.name}")
+        found: list[Var] = search(peak, self.budget, f"checkpoint of {values.name}")
+        return found
 
     @staticmethod
     def _ordered(offer: Offer, kept: set[Var]) -> list[Var]:
@@ -137,23 +138,27 @@ def search(run: Callable[[Trial], Outcome], budget: int, what: str) -> Any:
     everything = run(Trial())
     if everything.peak is None or everything.peak <= budget:
         return everything.made
-    least = everything.peak
     levels = choices(everything.offers)
-    for pieces in pieces_by_estimate(everything.offers):
-        best = run(Trial(pieces))
-        if best.peak is not None and best.peak <= budget:
-            break
-        least = min(least, best.peak or least)
-    else:
-        raise _too_small(what, budget, least, everything.peak)
-    low, high = 0, LEVELS
+    best, pieces = everything, 0
+    for number in pieces_by_estimate(everything.offers):
+        found = run(Trial(number))
+        if found.peak is not None and best.peak is not None and found.peak < best.peak:
+            best, pieces = found, number
+    if best.peak is None or best.peak > budget:
+        raise _too_small(what, budget, best.peak or 0, everything.peak)
+    low, high, guess = 0, LEVELS, 0
+    share = (budget - best.peak) / max(everything.peak - best.peak, 1)  # the peak grows about evenly
     while high - low > 1:
-        middle = (low + high) // 2
-        found = run(Trial(pieces, levels[middle])) if levels[middle] != levels[low] else best
+        if not guess:
+            guess = round(share * LEVELS)
+        else:  # from there on in growing steps, then by halves
+            guess = (low + high) // 2 if low and high < LEVELS else min(2 * low, low + 2) if low else high - 2
+        guess = min(max(guess, low + 1), high - 1)
+        found = run(Trial(pieces, levels[guess])) if levels[guess] != levels[low] else best
         if found.peak is not None and found.peak <= budget:
-            low, best = middle, found
+            low, best = guess, found
         else:
-            high = middle
+            high = guess
     return best.made
 
 
