@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Memory, Target, Value, Variable
+from funcgrad.runtime.spirv.elements import F32, I32, SIZES, U32, load, memory, store
+from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable
 
 __all__ = ["lower_dot"]
 
-F32, F16, BF16, I32, U32 = range(5)
-SIZES = (4, 2, 2, 4, 4, 1)
 DEPTH = 16  # of a tile: elements along the summed axis
 BUSY = 264  # groups that keep a large device busy
 
@@ -141,7 +140,7 @@ class _Side:
         dims[outer], dims[inner] = extent, p.k
         self.view, self.first = lowest(v, dims)
         self.outer, self.inner = v.strides[outer], v.strides[inner]
-        self.memory = memory(k, number, v.dtype, t)
+        self.memory = memory(k, number, v.dtype)
         self.row = width + 4  # of the shared array, so that banks differ
         self.quads = _Quads(k, t, DEPTH * self.row // 4)
         self.deep = abs(self.inner) <= abs(self.outer)  # neighbours along the summed axis are close in memory
@@ -202,9 +201,7 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     begin = k.const(0, "u") if splits == 1 else number // batches * part
     stop = k.const(p.k, "u") if splits == 1 else smaller(begin + part, p.k)
     whole = p.k % (part if splits > 1 else DEPTH) == 0
-    bases = [
-        sum_of(k, [offset(i, s) for i, s in zip(index, v.view.strides, strict=False)], v.first) for v in (a, b)
-    ]
+    bases = [sum_of(k, [offset(i, s) for i, s in zip(index, v.view.strides, strict=False)], v.first) for v in (a, b)]
     sums = [[k.variable(0, t) for _ in range(tile.columns)] for _ in range(tile.rows)]
 
     def fetch(depth: Value) -> list[list[Value]]:
@@ -247,7 +244,7 @@ def _store(
     else:
         base, steps, dtype, entry = number * (p.m * p.n), (p.n, 1), p.dtype, (~0, 0)
     table.append(entry)
-    out = memory(k, 2, dtype, sums[0][0].t)
+    out = memory(k, 2, dtype)
     exact = p.m % tile.m == 0, p.n % tile.n == 0
 
     def quad(n: int, position: Value, i: int, count: int) -> Value:
@@ -260,18 +257,17 @@ def _store(
             where = base + offset(m, steps[0]) + offset(n, steps[1])
             masks = [x < e for x, e, known in zip((m, n), (p.m, p.n), exact, strict=True) if not known]
             if not masks:
-                store(k, out, where, total.get())
+                store(out, where, total.get())
                 continue
             with k.if_(masks[0] if len(masks) == 1 else masks[0] & masks[1]):
-                store(k, out, where, total.get())
+                store(out, where, total.get())
 
 
 def _join(p: Product, splits: int, count: int, target: Target) -> Dispatch:
     """The launch that adds the parts of a split product."""
     k = Kernel(target, (128, 1, 1))
-    t = {F32: "f", I32: "i", U32: "u"}[p.dtype]
     c, first = lowest(p.c, (*p.batch, p.m, p.n))
-    parts, out = memory(k, 0, p.dtype, t), memory(k, 1, c.dtype, t)
+    parts, out = memory(k, 0, p.dtype), memory(k, 1, c.dtype)
     i = (k.group(0) + k.group(1) * min(math.ceil(count / 128), 65535)) * 128 + k.thread()
     with k.if_(i < count):
         total = load(parts, i)
@@ -280,70 +276,12 @@ def _join(p: Product, splits: int, count: int, target: Target) -> Dispatch:
         n, rest = i % p.n, i // p.n
         index = [*_batch_index(rest // p.m, p.batch), rest % p.m, n]
         where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
-        store(k, out, where, total)
+        store(out, where, total)
     x = min(math.ceil(count / 128), 65535)
     return Dispatch(k.code(), (x, math.ceil(math.ceil(count / 128) / x), 1), ((~0, 0), (c.slot, c.offset)))
 
 
 # -- small pieces ------------------------------------------------------------------------------------------------
-def memory(k: Kernel, number: int, dtype: int, t: str) -> Memory:
-    """An operand's memory; how ``load`` and ``store`` convert is in the name of its type."""
-    found = k.operand(number, "h" if dtype in (F16, BF16) else t)
-    found.dtype = dtype  # type: ignore[attr-defined]
-    return found
-
-
-def load(m: Memory, index: Value) -> Value:
-    """An element as float32, or an integer."""
-    x = m.load(index)
-    dtype: int = m.dtype  # type: ignore[attr-defined]
-    if dtype == BF16:
-        return (x << 16).bits("f")
-    return half_to_float(x) if dtype == F16 else x
-
-
-def store(k: Kernel, m: Memory, index: Value, x: Value) -> None:
-    """Write an element, rounded to its type."""
-    dtype: int = m.dtype  # type: ignore[attr-defined]
-    if dtype == BF16:
-        x = float_to_bfloat(x)
-    elif dtype == F16:
-        x = float_to_half(x)
-    m.store(index, x)
-
-
-def half_to_float(x: Value) -> Value:
-    """float16 bits as float32, denormals included."""
-    k = x.k
-    sign, rest = (x & 0x8000) << 16, x & 0x7FFF
-    normal = ((rest << 13) + (112 << 23)).bits("f")
-    special = (rest << 13) | 0x7F800000
-    small = k.unary("ConvertUToF", rest, "f") * 2.0**-24
-    body = k.select(rest < 0x400, small, k.select(rest >= 0x7C00, special.bits("f"), normal))
-    return (body.bits() | sign).bits("f")
-
-
-def float_to_half(x: Value) -> Value:
-    """float32 rounded to float16 bits, to nearest even."""
-    k = x.k
-    u = x.bits()
-    sign, a = (u >> 16) & 0x8000, u & 0x7FFFFFFF
-    normal = (a + 0xFFF + ((a >> 13) & 1) - (112 << 23)) >> 13
-    # Below 2^-14 the sum with 0.5 has the rounded result in its low bits.
-    small = (a.bits("f") + 0.5).bits() - 0x3F000000
-    body = k.select(a < 0x38800000, small, normal)
-    body = k.select(a >= 0x477FF000, k.const(0x7C00, "u"), body)
-    body = k.select(a > 0x7F800000, k.const(0x7E00, "u"), body)
-    return body | sign
-
-
-def float_to_bfloat(x: Value) -> Value:
-    """float32 rounded to bfloat16 bits, to nearest even."""
-    u = x.bits()
-    rounded = (u + 0x7FFF + ((u >> 16) & 1)) >> 16
-    return x.k.select((u & 0x7FFFFFFF) > 0x7F800000, (u >> 16) | 0x40, rounded)
-
-
 def multiply_add(k: Kernel, x: Value, y: Value, z: Value) -> Value:
     """x * y + z."""
     return k.ext("Fma", "f", x, y, z) if x.t == "f" else x * y + z

@@ -1,0 +1,236 @@
+"""Indexing as Vulkan kernels: TAKE, SCATTER, and slices whose place is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, half_to_float, load, memory, rounded
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
+
+__all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lower_take"]
+
+GROUP = 256
+LETTERS = {1: "c", 2: "h", 4: "u"}
+Lists = tuple[list[Dispatch], list[int]]
+
+
+def each(k: Kernel, count: int, target: Target) -> tuple[Value, Value, tuple[int, int, int]]:
+    """The number of this invocation among ``count``, whether it is one of them, and the groups."""
+    groups = spread_groups(-(-count // GROUP), target)
+    number = (k.group(0) + k.group(1) * groups[0]) * GROUP + k.thread()
+    return number, number < count, groups
+
+
+def split(number: Value, dims: Sequence[int]) -> list[Value]:
+    """The index along each axis of a row-major number."""
+    out = []
+    for d in reversed(dims):
+        out.append(number % d)
+        number = number // d
+    return list(reversed(out))
+
+
+def lower_take(words: Sequence[int], target: Target) -> Lists:
+    """The launch of a TAKE node."""
+    size, a, n, b, count, batched, mode, bits, *pointers = words
+    places = [(pointers[i], pointers[i + 1]) for i in (0, 2, 4)]
+    k = Kernel(target, (GROUP, 1, 1))
+    x, index, out = k.operand(0, LETTERS[size]), k.operand(1, "i"), k.operand(2, LETTERS[size])
+    number, inside, groups = each(k, a * count * b, target)
+    with k.if_(inside):
+        ia, ii, ib = split(number, (a, count, b))
+        at = index.load(ia * count + ii if batched else ii)
+        row = clamp(at, n)
+        value = x.load((ia * n + row) * b + ib)
+        if mode == 1:
+            value = k.select(at.bits() < n, value, k.const(bits & ((1 << 8 * size) - 1), "u"))
+        out.store(number, value)
+    return [Dispatch(k.code(), groups, tuple(places))], []
+
+
+def clamp(i: Value, n: int) -> Value:
+    """An int32 moved into [0, n), as uint32."""
+    k = i.k
+    low = k.select(i < 0, k.const(0, "i"), i)
+    return k.select(low < n - 1, low, k.const(n - 1, "i")).bits()
+
+
+# -- dynamic slices ----------------------------------------------------------------------------------------------
+class _Starts:
+    """Reads the starts of a slice: constants, or operands behind the first ones."""
+
+    def __init__(self, k: Kernel, words: Sequence[int], first: int):
+        self.k, self.words = k, words
+        self.table = [(s, o) for s, o in zip(words[::2], words[1::2], strict=True) if s >= 0]
+        memories = iter([k.operand(first + i, "i") for i in range(len(self.table))])
+        self.memories: list[Memory | None] = [next(memories) if s >= 0 else None for s in words[::2]]
+
+    def load(self, sizes: Sequence[int], dims: Sequence[int]) -> list[Value]:
+        """The starts, moved so that the slice fits."""
+        out = []
+        for m, constant, size, n in zip(self.memories, self.words[1::2], sizes, dims, strict=True):
+            start = self.k.const(constant, "i") if m is None else m.load(0)
+            out.append(clamp(start, n - size + 1))
+        return out
+
+
+def _based(offset: int, strides: Sequence[int], dims: Sequence[int], size: int) -> tuple[int, int, list[int]]:
+    """The lowest address of a view, the index of its first element from there, and its strides in elements."""
+    steps = [s // size for s in strides]
+    base = sum([-s * (d - 1) for s, d in zip(steps, dims, strict=True) if s < 0])
+    return offset - base * size, base, steps
+
+
+def _place(k: Kernel, first: int, index: Sequence[Value], strides: Sequence[int]) -> Value:
+    total = k.const(first, "u")
+    for i, s in zip(index, strides, strict=True):
+        total = total + i * (s & 0xFFFFFFFF)
+    return total
+
+
+def lower_dynamic_slice(words: Sequence[int], target: Target) -> Lists:
+    """The launch of a DYNAMIC_SLICE node."""
+    size, nd = words[:2]
+    sizes, dims = words[2 : 2 + nd], words[2 + nd : 2 + 2 * nd]
+    at = 2 + 2 * nd
+    slot, offset, strides = words[at], words[at + 1], words[at + 2 : at + 2 + nd]
+    at += 2 + nd
+    low, first, steps = _based(offset, strides, dims, size)
+    k = Kernel(target, (GROUP, 1, 1))
+    x, out = k.operand(0, LETTERS[size]), k.operand(1, LETTERS[size])
+    starts = _Starts(k, words[at : at + 2 * nd], 2)
+    to = words[at + 2 * nd : at + 2 * nd + 2]
+    count = product(sizes)
+    number, inside, groups = each(k, count, target)
+    with k.if_(inside):
+        index = [i + s for i, s in zip(split(number, sizes), starts.load(sizes, dims), strict=True)]
+        out.store(number, x.load(_place(k, first, index, steps)))
+    return [Dispatch(k.code(), groups, ((slot, low), (to[0], to[1]), *starts.table))], []
+
+
+def lower_dynamic_update(words: Sequence[int], target: Target) -> Lists:
+    """The launch of a DYNAMIC_UPDATE node."""
+    size, nd = words[:2]
+    sizes, dims = words[2 : 2 + nd], words[2 + nd : 2 + 2 * nd]
+    at = 2 + 2 * nd
+    slot, offset, strides = words[at], words[at + 1], words[at + 2 : at + 2 + nd]
+    at += 2 + nd
+    low, first, steps = _based(offset, strides, dims, size)
+    k = Kernel(target, (GROUP, 1, 1))
+    out, update = k.operand(0, LETTERS[size]), k.operand(1, LETTERS[size])
+    starts = _Starts(k, words[at : at + 2 * nd], 2)
+    at += 2 * nd
+    source = words[at], *_based(words[at + 1], words[at + 2 : at + 2 + nd], sizes, size)
+    number, inside, groups = each(k, product(sizes), target)
+    with k.if_(inside):
+        index = split(number, sizes)
+        moved = [i + s for i, s in zip(index, starts.load(sizes, dims), strict=True)]
+        out.store(_place(k, first, moved, steps), update.load(_place(k, source[2], index, source[3])))
+    return [Dispatch(k.code(), groups, ((slot, low), (source[0], source[1]), *starts.table))], []
+
+
+def product(xs: Sequence[int]) -> int:
+    """The product of sizes."""
+    total = 1
+    for x in xs:
+        total *= x
+    return total
+
+
+# -- scatter -----------------------------------------------------------------------------------------------------
+def combine(op: int, dtype: int, old: Value, new: Value) -> Value:
+    """What an element becomes: set, add, mul, min, max in the order of fg_scatter_op."""
+    k = old.k
+    if op == 0:
+        return new
+    if dtype == BOOL:
+        return old | new if op in (1, 4) else old & new
+    if op in (1, 2):
+        return old + new if op == 1 else old * new
+    smaller = new < old if op == 3 else new > old
+    if old.t == "f":
+        smaller = smaller | new.ne(new)
+        tie = (old.bits() | new.bits() if op == 3 else old.bits() & new.bits()).bits("f")
+        return k.select(old.eq(new), tie, k.select(smaller & old.eq(old), new, old))
+    return k.select(smaller, new, old)
+
+
+def lower_scatter(words: Sequence[int], target: Target) -> Lists:
+    """The launches of a SCATTER node: updates of one row are applied in order, by one invocation.
+
+    A first launch links each index with the next one that is equal, and marks the first of each; or, where the
+    operand is small, every element of it looks through all indices.
+    """
+    op, dtype, a, n, b, count, batched, *pointers = words
+    assert a == 1 and not batched
+    out, index, updates = [(pointers[i], pointers[i + 1]) for i in (0, 2, 4)]
+    if n <= 64 or n * b * count <= count * count + 4 * count * b:
+        return [_search(op, dtype, n, b, count, (out, index, updates), target)], []
+    link = _link(n, count, index, target)
+    return [link, _follow(op, dtype, n, b, count, (out, index, updates), target)], [8 * count]
+
+
+Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+
+
+def _search(op: int, dtype: int, n: int, b: int, count: int, places: Places, target: Target) -> Dispatch:
+    k = Kernel(target, (GROUP, 1, 1))
+    out, index, updates = memory(k, 0, dtype), k.operand(1, "i"), memory(k, 2, dtype)
+    number, inside, groups = each(k, n * b, target)
+    with k.if_(inside):
+        row, column = split(number, (n, b))
+        value = k.variable(load(out, number))
+        with k.loop(count) as i, k.if_(index.load(i).bits().eq(row)):
+            value.set(kept(dtype, combine(op, dtype, value.get(), load(updates, i * b + column))))
+        out.store(number, rounded(dtype, value.get()))
+    return Dispatch(k.code(), groups, places)
+
+
+def kept(dtype: int, x: Value) -> Value:
+    """x as memory of its dtype keeps it."""
+    if dtype not in (F16, BF16):
+        return x
+    raw = rounded(dtype, x)
+    return (raw << 16).bits("f") if dtype == BF16 else half_to_float(raw)
+
+
+def _link(n: int, count: int, index: tuple[int, int], target: Target) -> Dispatch:
+    """For each index: 1 + the place of the next equal one or 0, and whether it is the first and in range."""
+    k = Kernel(target, (GROUP, 1, 1))
+    at, links = k.operand(0, "i"), k.operand(1, "u")
+    tile = k.shared("i", GROUP)
+    number, inside, groups = each(k, count, target)
+    mine = at.load(k.select(inside, number, k.const(count - 1, "u")))
+    next_, first = k.variable(0, "u"), k.variable(1, "u")
+    with k.loop(-(-count // GROUP) * GROUP, step=GROUP) as start:
+        place = start + k.thread()
+        tile.store(k.thread(), at.load(k.select(place < count, place, k.const(count - 1, "u"))))
+        k.barrier()
+        with k.loop(GROUP) as j:
+            other = start + j
+            same = tile.load(j).eq(mine) & (other < count)
+            first.set(k.select(same & (other < number), k.const(0, "u"), first.get()))
+            behind = same & (other > number) & next_.get().eq(0)
+            next_.set(k.select(behind, other + 1, next_.get()))
+        k.barrier()
+    with k.if_(inside):
+        links.store(number * 2, next_.get())
+        links.store(number * 2 + 1, k.select(mine.bits() < n, first.get(), k.const(0, "u")))
+    return Dispatch(k.code(), groups, (index, (~0, 0)))
+
+
+def _follow(op: int, dtype: int, n: int, b: int, count: int, places: Places, target: Target) -> Dispatch:
+    k = Kernel(target, (GROUP, 1, 1))
+    out, index, updates, links = memory(k, 0, dtype), k.operand(1, "i"), memory(k, 2, dtype), k.operand(3, "u")
+    number, inside, groups = each(k, count * b, target)
+    with k.if_(inside):
+        i, column = split(number, (count, b))
+        with k.if_(links.load(i * 2 + 1).eq(1)):
+            where = index.load(i).bits() * b + column
+            value, now = k.variable(load(out, where)), k.variable(i + 1)
+            with k.while_(lambda: now.get().ne(0)):
+                here = now.get() - 1
+                value.set(kept(dtype, combine(op, dtype, value.get(), load(updates, here * b + column))))
+                now.set(links.load(here * 2))
+            out.store(where, rounded(dtype, value.get()))
+    return Dispatch(k.code(), groups, (*places, (~0, 0)))

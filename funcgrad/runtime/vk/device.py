@@ -1,0 +1,121 @@
+"""Vulkan devices: one GPU each, opened when it is first asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.passes.pipeline import prepare
+from funcgrad.primitive import Primitive
+from funcgrad.runtime import device
+from funcgrad.runtime.plan import Plan
+from funcgrad.runtime.vk.executable import Executable, Pipelines
+from funcgrad.runtime.vk.memory import Memory, Slice, VulkanArray, count_devices
+from funcgrad.runtime.vk.program import VulkanEmitter
+
+__all__ = ["VulkanDevice"]
+
+EAGER = 2048  # one-equation executables kept
+AT_ONCE = 1 << 16  # bytes from which on an array that is put goes to the device at once
+
+
+class VulkanDevice(device.Device):
+    """One GPU; it runs the same plans as the CPU, in every dtype of the library."""
+
+    float64 = False
+
+    def __init__(self, index: int) -> None:
+        self.name = f"vulkan:{index}"
+        self.memory = Memory(index)
+        self.pipelines = Pipelines(self.memory)
+        self._eager: OrderedDict[Any, Executable] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def put(self, host: np.ndarray[Any, Any]) -> VulkanArray:
+        """Copy host data: large arrays to the device at once, small ones when they are first needed there."""
+        if host.dtype == dtypes.bool_:  # numpy takes any byte that is not 0 for true, the kernels only 1
+            host = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
+        copy = np.array(host, order="C")
+        copy.flags.writeable = False
+        array = VulkanArray(self.memory, Aval(copy.shape, copy.dtype), host=copy)
+        if copy.nbytes >= AT_ONCE:
+            array.on_device()
+            array.host = None
+        return array
+
+    def wrap(self, host: np.ndarray[Any, Any]) -> VulkanArray:
+        """Use host memory for one call."""
+        host = np.asarray(host)
+        if host.dtype == dtypes.bool_:
+            return self.put(host)
+        return VulkanArray(self.memory, Aval(host.shape, host.dtype), host=host)
+
+    def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
+        """Return the values; they are copied from the device once."""
+        view: np.ndarray[Any, Any] = storage.on_host().view()
+        view.flags.writeable = False
+        return view
+
+    def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
+        """Optimise, lower and plan a graph."""
+        return Executable(self.plan(graph, donate), self.pipelines, self._fixed)
+
+    def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
+        """Optimise and lower a graph and plan its memory."""
+        return VulkanEmitter(prepare).lower(prepare(graph), donate)
+
+    def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
+        """Lower and plan a graph as it is."""
+        return Executable(VulkanEmitter().lower(graph, donate), self.pipelines, self._fixed)
+
+    def _fixed(self, value: Any) -> Slice:
+        """The memory of a captured array."""
+        if getattr(value, "device", None) is self:
+            storage: VulkanArray = value.storage
+            return storage.on_device()
+        return self.memory.upload(np.ascontiguousarray(dtypes.narrow(np.asarray(value), value.aval.dtype)))
+
+    def run_primitive(
+        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
+    ) -> list[Any]:
+        """Run one primitive; literals are operands like others, so that their values do not matter to the cache."""
+        key = (type(prim), prim, tuple(in_avals))
+        found = self._eager.get(key)
+        if found is None:
+            inputs, outputs = [Var(a) for a in in_avals], [Var(a) for a in out_avals]
+            found = self.compile(Graph(inputs, [Equation(prim, inputs, outputs)], outputs, prim.name))
+            with self._lock:
+                self._eager[key] = found
+                if len(self._eager) > EAGER:
+                    self._eager.popitem(last=False)
+        xs = [VulkanArray(self.memory, x.aval, host=x.value) if isinstance(x, Literal) else x for x in operands]
+        return list(found.run(xs))
+
+    def synchronize(self) -> None:
+        """Wait until everything asked for is done."""
+        self.memory.synchronize()
+
+    def clear_cache(self) -> None:
+        """Forget the executables of single primitives and give free memory back."""
+        with self._lock:
+            self._eager.clear()
+        self.pipelines.clear()
+        self.memory.trim()
+
+    @property
+    def bytes_in_use(self) -> int:
+        """Memory of all living arrays on this device."""
+        return self.memory.in_use
+
+
+def _found() -> list[device.Device]:
+    return [VulkanDevice(i) for i in range(count_devices())]
+
+
+device.register("vulkan", _found)

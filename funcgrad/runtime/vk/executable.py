@@ -1,0 +1,332 @@
+"""Executables of a Vulkan device: a program with its tables of addresses and its recorded commands."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.errors import DeviceError, ShapeError, message
+from funcgrad.ir import Aval
+from funcgrad.runtime import ggml
+from funcgrad.runtime.plan import Plan
+from funcgrad.runtime.spirv.lower import Lowered, lower
+from funcgrad.runtime.vk.memory import Memory, Slice, VulkanArray
+from funcgrad.runtime.vk.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
+
+__all__ = ["Executable", "Fallback", "Pipelines"]
+
+TABLES = 4  # of addresses that one block of launches keeps
+REMEMBERED = 8192
+
+
+class Fallback(NamedTuple):
+    """One operation that runs on the CPU: its name, its results, why, and where the user wrote it."""
+
+    primitive: str
+    results: str
+    reason: str
+    site: Any
+
+
+class Pipelines:
+    """Kernels by their code, made once for a device, and what nodes were lowered to."""
+
+    def __init__(self, memory: Memory):
+        self.memory = memory
+        self._made: dict[tuple[bytes, int], Any] = {}
+        self._lowered: OrderedDict[Any, Lowered] = OrderedDict()
+
+    def lower(self, kind: int, words: list[int]) -> Lowered:
+        """The launches of a node."""
+        key = (kind, *words)
+        found = self._lowered.get(key)
+        if found is None:
+            found = self._lowered[key] = lower(kind, words, self.memory.target)
+            if len(self._lowered) > REMEMBERED:
+                self._lowered.popitem(last=False)
+        return found
+
+    def make(self, codes: Sequence[bytes], subgroups: Sequence[int]) -> list[Any]:
+        """The pipelines of kernels; those that are new are compiled side by side."""
+        keys = list(zip(codes, subgroups, strict=True))
+        new = [k for k in dict.fromkeys(keys) if k not in self._made]
+        if len(new) > 1:
+            with ThreadPoolExecutor() as pool:
+                self._made.update(zip(new, pool.map(self._compile, new), strict=True))
+        elif new:
+            self._made[new[0]] = self._compile(new[0])
+        return [self._made[k] for k in keys]
+
+    def _compile(self, key: tuple[bytes, int]) -> Any:
+        library, memory = self.memory.library, self.memory
+        code, subgroup = key
+        err = library.new_message()
+        words = library.ffi.from_buffer("uint32_t[]", code)
+        made = library.lib.fgv_pipeline_new(memory.handle, words, len(words), subgroup, err, ggml.MESSAGE)
+        memory.check(-1 if made == library.ffi.NULL else 0, err)
+        return library.ffi.gc(made, library.lib.fgv_pipeline_free)
+
+    def clear(self) -> None:
+        """Forget what no executable holds."""
+        self._made.clear()
+        self._lowered.clear()
+
+
+class _Table(NamedTuple):
+    """Addresses on the device, and the commands that read them there."""
+
+    piece: Slice
+    commands: Any
+
+
+class _Block:
+    """Launches ready to be submitted."""
+
+    def __init__(self, launches: Launches, pipelines: Pipelines):
+        self.memory = pipelines.memory
+        self.whole = launches.whole()
+        self.kernels = pipelines.make(launches.codes, launches.subgroups)
+        self.starts = np.concatenate([[0], np.cumsum(self.whole.sizes)])[:-1]
+        self._tables: OrderedDict[bytes, _Table] = OrderedDict()
+
+    def run(self, addresses: Any) -> None:
+        """Submit with these addresses; returns at once."""
+        memory, library = self.memory, self.memory.library
+        table = self.table(addresses)
+        err = library.new_message()
+        memory.check(library.lib.fgv_submit(memory.handle, table.commands, err, ggml.MESSAGE), err)
+
+    def table(self, addresses: Any) -> _Table:
+        """The table for these addresses, and its commands."""
+        key = addresses.tobytes()
+        found = self._tables.get(key)
+        if found is not None:
+            self._tables.move_to_end(key)
+            return found
+        values = addresses[self.whole.which] + self.whole.offset.astype(np.uint64)
+        if len(self._tables) < TABLES:
+            piece = self.memory.upload(values)
+            found = _Table(piece, self._record(piece.address))
+        else:
+            _, found = self._tables.popitem(last=False)
+            self.memory.write(found.piece.address, values)
+        self._tables[key] = found
+        return found
+
+    def _record(self, address: int) -> Any:
+        library, memory, whole = self.memory.library, self.memory, self.whole
+        ffi, lib = library.ffi, library.lib
+        err = library.new_message()
+        count = len(whole.kernels)
+        handles = ffi.new("fgv_pipeline *[]", [self.kernels[k] for k in whole.kernels])
+        where = np.uint64(address) + self.starts.astype(np.uint64) * np.uint64(8)
+        made = lib.fgv_commands_new(
+            memory.handle, count, handles, ffi.from_buffer("uint64_t[]", where),
+            ffi.from_buffer("uint32_t[]", np.ascontiguousarray(whole.groups).reshape(-1)),
+            ffi.from_buffer("uint8_t[]", whole.barrier), err, ggml.MESSAGE,
+        )  # fmt: skip
+        memory.check(-1 if made == ffi.NULL else 0, err)
+        return ffi.gc(made, lib.fgv_commands_free)
+
+    def profile(self, addresses: Any) -> Any:
+        """Nanoseconds of each launch."""
+        library, memory = self.memory.library, self.memory
+        err, out = library.new_message(), np.zeros(len(self.whole.kernels), np.int64)
+        commands = self.table(addresses).commands
+        numbers = library.ffi.from_buffer("int64_t[]", out)
+        memory.check(library.lib.fgv_profile(memory.handle, commands, numbers, err, ggml.MESSAGE), err)
+        return out
+
+
+class _Runner:
+    """A program ready to run on a table of addresses."""
+
+    def __init__(self, program: Program, pipelines: Pipelines):
+        self.program, self.memory = program, pipelines.memory
+        self.blocks = {id(i): _Block(i, pipelines) for i in program.items if isinstance(i, Launches)}
+        self.parts = {id(p): _Runner(p, pipelines) for p in program.parts()}
+
+    def run(self, addresses: Any) -> None:
+        """Run every item in order."""
+        for item in self.program.items:
+            if isinstance(item, Launches):
+                self.blocks[id(item)].run(addresses)
+            else:
+                verb: Callable[[Any, Any], None] = getattr(self, f"_{type(item).__name__.lower()}")
+                verb(item, addresses)
+
+    def _address(self, s: Symbol, addresses: Any) -> int:
+        return int(addresses[s.number]) + s.offset
+
+    def _read(self, places: Sequence[Symbol], avals: Sequence[Aval], addresses: Any) -> list[Any]:
+        return self.memory.read([self._address(s, addresses) for s in places], avals)
+
+    def _part(self, part: Program, bound: Sequence[Symbol], workspace: Symbol, addresses: Any) -> None:
+        """Run a part on its operands and results."""
+        table = [self._address(s, addresses) for s in (*bound, workspace)]
+        table += [int(a) for a in addresses[self.program.scratch :]]
+        self.parts[id(part)].run(np.array(table, np.uint64))
+
+    def _copy(self, source: Symbol, to: Symbol, nbytes: int, addresses: Any) -> None:
+        raw = self._read([source], [Aval((nbytes,), dtypes.bool_)], addresses)[0]
+        self.memory.write(self._address(to, addresses), raw)
+
+    # -- what the host does --------------------------------------------------------------------------------------
+    def _call(self, item: Call, addresses: Any) -> None:
+        xs = self._read(item.inputs, item.call.inputs, addresses)
+        results = item.call.fn(*[dtypes.widen(x) if x.dtype == dtypes.bfloat16 else x for x in xs])
+        for place, aval, value in zip(item.outputs, item.call.outputs, results, strict=True):
+            host = np.ascontiguousarray(dtypes.narrow(np.asarray(value), aval.dtype))
+            if host.shape != aval.shape:
+                requirement, way_out = f"the result must have shape {aval.shape}", "return an array of that shape"
+                raise ShapeError(message("callback", requirement, str(host.shape), way_out))
+            self.memory.write(self._address(place, addresses), host)
+
+    def _branch(self, item: Branch, addresses: Any) -> None:
+        index = int(self._read([item.index], [Aval((), dtypes.int32)], addresses)[0])
+        part = item.parts[min(max(index, 0), len(item.parts) - 1)]
+        self._part(part, item.operands, item.workspace, addresses)
+
+    def _begin(self, carries: Sequence[Carry], addresses: Any) -> list[Symbol]:
+        """Where the carries are before the first step."""
+        for c in carries:
+            if c.in_place and c.init != c.result and c.nbytes:
+                self._copy(c.init, c.result, c.nbytes, addresses)
+        return [c.result if c.in_place else c.init for c in carries]
+
+    def _hostloop(self, item: HostLoop, addresses: Any) -> None:
+        now = self._begin(item.carries, addresses)
+        for step in range(item.length):
+            to_result = (item.length - step) % 2 == 1
+            after = [c.result if c.in_place or to_result else c.spare for c in item.carries]
+            moved = [Symbol(m.start.number, m.start.offset + m.step * step) for m in item.moving]
+            bound = [*item.consts, *now, *moved[: item.n_xs], *after, *moved[item.n_xs :]]
+            self._part(item.body, bound, item.workspace, addresses)
+            now = after
+
+    def _whileloop(self, item: WhileLoop, addresses: Any) -> None:
+        now = self._begin(item.carries, addresses)
+        to_result = True
+        while True:
+            self._part(item.cond, [*item.cond_consts, *now, item.flag], item.workspace, addresses)
+            if not self._read([item.flag], [Aval((), dtypes.bool_)], addresses)[0]:
+                break
+            after = [c.result if c.in_place or to_result else c.spare for c in item.carries]
+            self._part(item.body, [*item.consts, *now, *after], item.workspace, addresses)
+            now, to_result = after, not to_result
+        for c, where in zip(item.carries, now, strict=True):
+            if where != c.result and c.nbytes:
+                self._copy(where, c.result, c.nbytes, addresses)
+
+
+class NodeTime(NamedTuple):
+    """One node in a profile: its kind, the type of its result, the line that asked for it, seconds for one run."""
+
+    kind: str
+    aval: Aval
+    site: Any
+    seconds: float
+
+
+class Executable:
+    """A graph ready to run; ``plan`` has its memory, ``donated`` the arguments whose memory results take."""
+
+    def __init__(self, plan: Plan, pipelines: Pipelines, fixed: Callable[[Any], Slice]):
+        self.plan, self.memory = plan, pipelines.memory
+        self.program = Program(plan, pipelines.lower)
+        self.donated, self.donation = frozenset(plan.alias.values()), plan.donation
+        self._runner = _Runner(self.program, pipelines)
+        self._held = [fixed(value) for _, value in self.program.constants.values()]
+        self._tail = np.array([p.address for p in reversed(self._held)], np.uint64)
+        self.fallbacks = [Fallback(*f) for f in _host_calls(self.program)]
+
+    def run(self, arrays: Sequence[VulkanArray]) -> list[VulkanArray]:
+        """Return the results; the device may still be busy with them."""
+        pieces = self._pieces(arrays)
+        outs = self._results(pieces)
+        plan, memory = self.plan, self.memory
+        workspace = memory.take(plan.temp_bytes)
+        scratch = memory.take(self.program.scratch_bytes)
+        addresses = np.empty(self.program.scratch + 1 + len(self._tail), np.uint64)
+        head = [p.address for p in (*pieces, *outs, workspace, scratch)]
+        addresses[: len(head)] = head
+        addresses[len(head) :] = self._tail
+        self._runner.run(addresses)
+        return [VulkanArray(memory, b.aval, piece=p) for b, p in zip(plan.outputs, outs, strict=True)]
+
+    def _pieces(self, arrays: Sequence[VulkanArray]) -> list[Slice]:
+        """The arguments' memory; what is donated and given twice is copied."""
+        pieces = [a.on_device() for a in arrays]
+        for i in self.donated:
+            if sum([p is pieces[i] for p in pieces]) > 1:
+                pieces[i] = self.memory.upload(np.ascontiguousarray(arrays[i].on_host()))
+        return pieces
+
+    def _results(self, pieces: Sequence[Slice]) -> list[Slice]:
+        alias = self.plan.alias
+        return [pieces[alias[j]] if j in alias else self.memory.take(b.nbytes) for j, b in enumerate(self.plan.outputs)]
+
+    # -- what it is ----------------------------------------------------------------------------------------------
+    @property
+    def n_nodes(self) -> int:
+        """Kernels that a run launches, those in loops that the host drives counted once."""
+        return self.program.count
+
+    def as_text(self) -> str:
+        """What runs, one item a line."""
+        return "\n".join(_lines(self.program, ""))
+
+    def profile(self, arrays: Sequence[VulkanArray], repeat: int = 10) -> list[NodeTime]:
+        """Return each node's mean time, the longest first; DeviceError where the host takes part."""
+        if not self.program.is_pure:
+            got = "loops, branches or calls of the host"
+            raise DeviceError(message("profile", "a function that runs on the device alone is required", got))
+        copies = [VulkanArray(self.memory, a.aval, host=a.on_host()) for a in arrays]
+        pieces = [a.on_device() for a in copies]
+        outs = self._results(pieces)
+        kept = [self.memory.take(n) for n in (self.plan.temp_bytes, self.program.scratch_bytes)]
+        addresses = np.array([p.address for p in (*pieces, *outs, *kept)] + list(map(int, self._tail)), np.uint64)
+        spent: dict[int, float] = {}
+        for item in self.program.items:
+            block = self._runner.blocks[id(item)]
+            total = sum([block.profile(addresses) for _ in range(repeat)]) / repeat / 1e9
+            for n, seconds in zip(block.whole.nodes, total, strict=True):
+                spent[int(n)] = spent.get(int(n), 0.0) + float(seconds)
+        rows = []
+        for n, seconds in spent.items():
+            node = self.plan.nodes[n]
+            aval = max([node.operands[w].aval for w in node.writes], key=lambda a: a.nbytes)
+            rows.append(NodeTime(node.name, aval, node.site, seconds))
+        return sorted(rows, key=lambda r: -r.seconds)
+
+
+def _host_calls(program: Program) -> list[tuple[str, str, str, Any]]:
+    found = []
+    for item in program.items:
+        if isinstance(item, Call):
+            name = getattr(item.call.fn, "__name__", "a function")
+            results = ", ".join([str(a) for a in item.call.outputs])
+            found.append((name, results, "a function of the host", item.site))
+    for part in program.parts():
+        found += _host_calls(part)
+    return found
+
+
+def _lines(program: Program, indent: str) -> list[str]:
+    lines = []
+    for item in program.items:
+        if isinstance(item, Launches):
+            kinds = [program.plan.nodes[int(n)].name for n in item.whole().nodes]
+            lines.append(f"{indent}device: {item.count} kernels: {', '.join(kinds[:200])}")
+        else:
+            lines.append(f"{indent}host: {type(item).__name__}")
+            for part in [getattr(item, a) for a in ("cond", "body") if hasattr(item, a)] + list(
+                getattr(item, "parts", ())
+            ):
+                lines += _lines(part, indent + "  ")
+    return lines

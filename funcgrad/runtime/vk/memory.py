@@ -1,0 +1,243 @@
+"""A device's memory in slices, and arrays that lie on the device, on the host, or on both.
+
+Everything that a device is told to do happens in the order in which it was told, copies too.  So a slice may be given
+to a new owner at once: what its last owner still has the device do with it comes before.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from funcgrad import dtypes
+from funcgrad.errors import DeviceError, message
+from funcgrad.ir import Aval
+from funcgrad.runtime import ggml
+from funcgrad.runtime.spirv.kernel import Target
+
+__all__ = ["Memory", "Slice", "VulkanArray", "count_devices"]
+
+ALIGN = 256
+CHUNK = 16 << 20  # small slices are cut from allocations of this size, whose number drivers limit
+LARGE = 1 << 20  # from here on a slice is an allocation of its own
+CACHED = 4 << 30  # bytes of free large allocations that are kept
+LIMITS = 23
+
+
+def count_devices() -> int:
+    """Return how many devices the Vulkan loader finds; DeviceError says what is missing."""
+    library = ggml.load()
+    err = library.new_message()
+    found = library.lib.fgv_count(err, ggml.MESSAGE)
+    way_out = "install the loader (libvulkan.so.1) and a driver; FUNCGRAD_VULKAN_SOFTWARE=1 admits a software driver"
+    if found < 0:
+        raise DeviceError(message("vulkan", "a Vulkan loader and driver are required", library.text(err), way_out))
+    if not found:
+        raise DeviceError(message("vulkan", "a device with Vulkan 1.2 is required", "none", way_out))
+    return int(found)
+
+
+class Slice:
+    """A piece of device memory; it goes back when the last reference to it goes."""
+
+    __slots__ = ("__weakref__", "address", "memory", "nbytes", "room")
+
+    def __init__(self, memory: Memory, address: int, nbytes: int, room: int):
+        self.memory, self.address, self.nbytes, self.room = memory, address, nbytes, room
+
+    def __del__(self) -> None:
+        memory = self.memory
+        if memory is not None:
+            memory.give(self.address, self.room)
+
+
+class Memory:
+    """The memory of one device; ``lock`` guards what this process knows of it."""
+
+    def __init__(self, index: int):
+        self.library = ggml.load()
+        self.name = f"vulkan:{index}"
+        err = self.library.new_message()
+        self.handle = self.library.lib.fgv_open(index, err, ggml.MESSAGE)
+        if self.handle == self.library.ffi.NULL:
+            raise DeviceError(message(self.name, "the device must open", self.library.text(err)))
+        self.limits = self._limits()
+        self.target = _target(self.limits)
+        self.lock = threading.RLock()
+        self.in_use = 0
+        self._free: dict[int, list[int]] = {}
+        self._cached = 0
+
+    def _limits(self) -> list[int]:
+        numbers = self.library.ffi.new("int64_t[]", LIMITS)
+        self.library.lib.fgv_limits(self.handle, numbers, LIMITS)
+        return list(numbers)
+
+    @property
+    def description(self) -> str:
+        """What the driver calls the device."""
+        text = self.library.lib.fgv_description(self.handle)
+        return str(self.library.ffi.string(text).decode("utf-8", "replace"))
+
+    # -- slices --------------------------------------------------------------------------------------------------
+    def take(self, nbytes: int) -> Slice:
+        """Return memory for ``nbytes``; DeviceError when there is none left."""
+        room = _room(nbytes)
+        with self.lock:
+            free = self._free.get(room)
+            if free:
+                address = free.pop()
+                if room >= LARGE:
+                    self._cached -= room
+            else:
+                address = self._refill(room, nbytes)
+            self.in_use += room
+        return Slice(self, address, nbytes, room)
+
+    def _refill(self, room: int, nbytes: int) -> int:
+        if room >= LARGE:
+            return self._allocate(room, nbytes)
+        base = self._allocate(CHUNK, nbytes)
+        pieces = range(base + CHUNK - room, base - 1, -room)
+        self._free.setdefault(room, []).extend(pieces)
+        return self._free[room].pop()
+
+    def _allocate(self, size: int, nbytes: int) -> int:
+        lib, err = self.library.lib, self.library.new_message()
+        address = lib.fgv_alloc(self.handle, size, err, ggml.MESSAGE)
+        if not address:
+            self.trim()
+            address = lib.fgv_alloc(self.handle, size, err, ggml.MESSAGE)
+        if not address:
+            raise self.out_of_memory(nbytes)
+        return int(address)
+
+    def out_of_memory(self, nbytes: int) -> DeviceError:
+        """What to raise when ``nbytes`` cannot be had."""
+        way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
+        got = f"{nbytes:,} bytes asked for, {self.in_use:,} in use, {self.available():,} available"
+        return DeviceError(message(self.name, "out of memory", got, way_out))
+
+    def available(self) -> int:
+        """Bytes that can still be had: what the driver has left, and what is kept for reuse."""
+        return int(self.library.lib.fgv_budget(self.handle)) + self._cached
+
+    def give(self, address: int, room: int) -> None:
+        """Take a slice's memory back."""
+        with self.lock:
+            self.in_use -= room
+            if room >= LARGE:
+                if self._cached + room > CACHED:
+                    self.library.lib.fgv_release(self.handle, address)
+                    return
+                self._cached += room
+            self._free.setdefault(room, []).append(address)
+
+    def trim(self) -> None:
+        """Give free large allocations back to the driver."""
+        with self.lock:
+            for room in [r for r in self._free if r >= LARGE]:
+                for address in self._free.pop(room):
+                    self.library.lib.fgv_release(self.handle, address)
+            self._cached = 0
+
+    # -- transfers -----------------------------------------------------------------------------------------------
+    def write(self, address: int, host: np.ndarray[Any, Any]) -> None:
+        """Copy contiguous host data to an address; it may be changed afterwards."""
+        if host.nbytes:
+            err = self.library.new_message()
+            data = self.library.ffi.from_buffer(host.reshape(-1).view(np.uint8))
+            self.check(self.library.lib.fgv_write(self.handle, address, data, host.nbytes, err, ggml.MESSAGE), err)
+
+    def upload(self, host: np.ndarray[Any, Any]) -> Slice:
+        """Copy contiguous host data to new memory."""
+        piece = self.take(host.nbytes)
+        self.write(piece.address, host)
+        return piece
+
+    def read(self, addresses: Sequence[int], avals: Sequence[Aval]) -> list[np.ndarray[Any, Any]]:
+        """Copy values to the host, in one go."""
+        ffi, lib = self.library.ffi, self.library.lib
+        raw = [np.empty(a.nbytes, np.uint8) for a in avals]
+        wanted = [i for i, a in enumerate(avals) if a.nbytes]
+        if wanted:
+            err = self.library.new_message()
+            pointers = ffi.new("void *[]", [ffi.from_buffer(raw[i], require_writable=True) for i in wanted])
+            where, sizes = [addresses[i] for i in wanted], [avals[i].nbytes for i in wanted]
+            failed = lib.fgv_read_many(self.handle, len(wanted), where, pointers, sizes, err, ggml.MESSAGE)
+            self.check(failed, err)
+        return [r.view(a.dtype).reshape(a.shape) for r, a in zip(raw, avals, strict=True)]
+
+    def synchronize(self) -> None:
+        """Wait until everything that the device was told to do is done."""
+        piece = self.take(4)
+        self.read([piece.address], [Aval((), dtypes.int32)])
+
+    def check(self, failed: int, err: Any) -> None:
+        """Raise DeviceError for an error of the device."""
+        if failed < 0:
+            text = self.library.text(err)
+            if text == "out of memory":
+                raise self.out_of_memory(0)
+            way_out = "arrays on it are lost: start again, or use another device"
+            raise DeviceError(message(self.name, "the device must answer", text, way_out))
+
+
+def _target(limits: Sequence[int]) -> Target:
+    return Target(
+        subgroup=limits[0],
+        most_invocations=limits[1],
+        shared_bytes=limits[2],
+        most_groups=(limits[3], limits[4], limits[5]),
+        software=bool(limits[7]),
+        cooperative=bool(limits[10] and limits[18]),
+        denorm=bool(limits[14]),
+        special=bool(limits[15]),
+        subgroup_arithmetic=bool(limits[22]),
+    )
+
+
+def _room(nbytes: int) -> int:
+    """The size class: powers of two for small slices, whole mebibytes for large ones.
+
+    >>> _room(5), _room(3000), _room((1 << 20) + 1) >> 20
+    (256, 4096, 2)
+    """
+    if nbytes > LARGE // 2:
+        return -(-nbytes // LARGE) * LARGE
+    return max(ALIGN, 1 << (nbytes - 1).bit_length()) if nbytes > 1 else ALIGN
+
+
+class VulkanArray:
+    """Storage of the device: values on the device (``piece``), on the host, or on both; they never change."""
+
+    __slots__ = ("__weakref__", "aval", "host", "memory", "piece")
+
+    def __init__(
+        self, memory: Memory, aval: Aval, host: np.ndarray[Any, Any] | None = None, piece: Slice | None = None
+    ):
+        self.memory, self.aval, self.host, self.piece = memory, aval, host, piece
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the values."""
+        return self.aval.nbytes
+
+    def on_device(self) -> Slice:
+        """The values on the device."""
+        if self.piece is None:
+            assert self.host is not None
+            self.piece = self.memory.upload(np.ascontiguousarray(self.host))
+        return self.piece
+
+    def on_host(self) -> np.ndarray[Any, Any]:
+        """The values as a numpy array that must not be written; they are copied once."""
+        if self.host is None:
+            assert self.piece is not None
+            host = self.memory.read([self.piece.address], [self.aval])[0]
+            host.flags.writeable = False
+            self.host = host
+        return self.host
