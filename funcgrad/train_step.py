@@ -17,6 +17,7 @@ from funcgrad import dtypes, random, tree
 from funcgrad import numpy as fnp
 from funcgrad.array import Array, as_value, asarray
 from funcgrad.errors import NonFiniteError, message
+from funcgrad.mixed_precision import DynamicLossScale, LossScale, Policy, StaticLossScale, get_policy
 from funcgrad.optim.base import Optimizer, apply_updates, scaled
 from funcgrad.optim.clipping import ScaledNorm, scaled_norm
 from funcgrad.transforms import jit, value_and_grad
@@ -29,7 +30,7 @@ class TrainState:
     """All that a train step carries from one call to the next.
 
     ``step`` counts updates that were made, ``skipped`` those that were refused, ``micro`` the batches since the last
-    update.
+    update.  ``loss_scale`` is None, or the scale of a float16 loss and its count.
     ``max_grad_norm`` is a float32 scalar leaf (None without clipping): change it with :meth:`with_max_grad_norm`,
     without a retrace.
     """
@@ -43,6 +44,7 @@ class TrainState:
     skipped: Any
     micro: Any
     grad_sum: Any
+    loss_scale: Any = None
 
     def with_max_grad_norm(self, limit: float) -> TrainState:
         """Return the state with another clipping limit, honoured by the next step."""
@@ -65,6 +67,16 @@ def _checked_limit(limit: Any) -> float:
     return value
 
 
+def _checked_scale(policy: Policy | None, loss_scale: Any) -> LossScale | None:
+    """The loss scale that is asked for, or that float16 needs."""
+    if loss_scale is None:
+        return DynamicLossScale() if policy is not None and policy.compute == dtypes.float16 else None
+    if isinstance(loss_scale, (DynamicLossScale, StaticLossScale)):
+        return loss_scale
+    way_out = "fg.training.DynamicLossScale() or fg.training.StaticLossScale(1024.0)"
+    raise TypeError(message("make_train_step", "loss_scale must be a loss scale", repr(loss_scale), way_out))
+
+
 def make_train_step(
     loss_fn: Callable[..., Any],
     optimizer: Optimizer,
@@ -73,7 +85,8 @@ def make_train_step(
     max_grad_norm: float | None = None,
     on_nonfinite: Literal["raise", "skip"] = "raise",
     accumulate: int = 1,
-    precision: Literal["bfloat16"] | None = None,
+    precision: Policy | str | None = None,
+    loss_scale: LossScale | None = None,
     max_traces: int | None = None,
     device: Any = None,
 ) -> TrainStep:
@@ -92,8 +105,13 @@ def make_train_step(
     naming the leaves and leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in
     ``metrics["skipped"]``.
 
-    ``precision="bfloat16"`` computes the loss on bfloat16 copies of the float32 parameters and batch; parameters,
-    gradients, the loss and the optimizer stay float32.  (float16 would need its loss scaled, which this does not do.)
+    ``precision`` is a :class:`funcgrad.training.Policy` or its name.  ``"bfloat16"`` and ``"float16"`` compute the loss
+    on narrow copies of the float32 parameters and batch; parameters, gradients, the loss and the optimizer stay
+    float32.  For float16 the loss is multiplied by a ``loss_scale`` and the gradients are divided by it, both in
+    float32: by default a :class:`funcgrad.training.DynamicLossScale`, a part of the state.  A batch whose gradients
+    overflow while its loss is finite then updates nothing, halves the scale and counts in ``metrics["skipped"]``; it is
+    an error, or skipped, as ``on_nonfinite`` says, only once the scale is at its smallest.  ``metrics["loss_scale"]``
+    is the scale that the step used.  See ``docs/mixed_precision.md``.
 
     A batch of another shape, such as a short last one, is traced again, with a warning that says why; the mathematics
     stay those of the loss.  ``max_traces=1`` makes it RetraceError instead; ``fg.data.batches(pad_last=True)`` gives
@@ -110,27 +128,29 @@ def make_train_step(
         raise ValueError(message("make_train_step", "on_nonfinite must be 'raise' or 'skip'", repr(on_nonfinite)))
     if accumulate < 1:
         raise ValueError(message("make_train_step", "accumulate must be at least 1", repr(accumulate)))
-    if precision not in (None, "bfloat16"):
-        raise ValueError(message("make_train_step", "precision must be None or 'bfloat16'", repr(precision)))
+    policy = get_policy(precision)
+    scaling = _checked_scale(policy, loss_scale)
     limit = None if max_grad_norm is None else _checked_limit(max_grad_norm)
-    body = _Step(loss_fn, optimizer, has_aux, accumulate, on_nonfinite == "skip", precision)
+    body = _Step(loss_fn, optimizer, has_aux, accumulate, on_nonfinite == "skip", policy, scaling)
     captured = jit(body, donate_argnums=0, device=device, max_traces=max_traces)
 
     def init(params: Any, key: Any = None, model_state: Any = None) -> TrainState:
-        params = tree.map(lambda x: fnp.array(x), params)
+        params = tree.map(lambda x: fnp.array(x), params if policy is None else policy.cast_to_param(params))
         zero = tree.map(fnp.zeros_like, params) if accumulate > 1 else None
         step, skipped, micro = [asarray(0, dtypes.int32) for _ in range(3)]
         clip = None if limit is None else asarray(limit, dtypes.float32)
         own_key = None if key is None else fnp.array(key)
         held = tree.map(lambda x: fnp.array(x), model_state)
-        return TrainState(params, optimizer.init(params), held, own_key, clip, step, skipped, micro, zero)
+        scale = None if scaling is None else scaling.init()
+        return TrainState(params, optimizer.init(params), held, own_key, clip, step, skipped, micro, zero, scale)
 
     def step(state: TrainState, batch: Any) -> tuple[TrainState, dict[str, Any]]:
         new = None
         try:
             with _Interrupts() as interrupts:
-                new, metrics, peaks = captured(state, batch)
+                new, metrics, peaks, again = captured(state, batch)
                 refused = on_nonfinite == "raise" and not bool(metrics["finite"])
+                refused = refused and not (again is not None and bool(again))
             interrupts.deliver()
             if refused:
                 raise _refusal(_take_back(state, new), metrics, peaks)
@@ -212,16 +232,18 @@ class _Step:
         has_aux: bool,
         accumulate: int,
         count_refused: bool,
-        precision: str | None,
+        policy: Policy | None,
+        scaling: LossScale | None,
     ):
         self.loss_fn, self.optimizer, self.has_aux, self.accumulate = loss_fn, optimizer, has_aux, accumulate
-        self.precision = None if precision is None else dtypes.as_dtype(precision)
+        self.policy, self.scaling = policy, scaling
         self.count_refused = count_refused  # not when refusing raises: then nothing at all may change
         self.__name__ = f"train_step({getattr(loss_fn, '__name__', 'loss')})"
 
-    def loss(self, params: Any, model_state: Any, batch: Any, key: Any) -> tuple[Any, tuple[Any, Any]]:
-        """Call the user's loss in its own convention; return loss, (model state, aux)."""
-        params, batch = self.narrowed(params), self.narrowed(batch)
+    def loss(self, params: Any, model_state: Any, batch: Any, key: Any, scale: Any) -> tuple[Any, tuple[Any, Any, Any]]:
+        """Call the user's loss in its own convention; return the scaled loss, (loss, model state, aux)."""
+        if self.policy is not None:
+            params, batch = self.policy.cast_to_compute(params), self.policy.cast_to_compute(batch)
         args = [params] + ([] if model_state is None else [model_state]) + [batch] + ([] if key is None else [key])
         out = self.loss_fn(*args)
         loss, *more = out if isinstance(out, tuple) else (out,)
@@ -231,35 +253,51 @@ class _Step:
                 message("make_train_step", f"the loss function must return ({expected})", f"{1 + len(more)} values")
             )
         new_state = more.pop(0) if model_state is not None else None
-        if self.precision is not None:
-            loss = fnp.astype(as_value(loss), dtypes.float32)
-        return loss, (new_state, more[0] if self.has_aux else None)
-
-    def narrowed(self, values: Any) -> Any:
-        """The float32 leaves in the precision of the computation."""
-        if self.precision is None:
-            return values
-        arrays = tree.map(as_value, values)
-        return tree.map(lambda x: x.astype(self.precision) if x.aval.dtype == dtypes.float32 else x, arrays)
+        aux = more[0] if self.has_aux else None
+        if self.policy is not None:
+            loss, aux = fnp.astype(as_value(loss), dtypes.float32), self.policy.cast_to_output(aux)
+        return loss if scale is None else loss * scale, (loss, new_state, aux)
 
     def __call__(self, state: TrainState, batch: Any) -> Any:
         """One step: the new state, the metrics, the largest magnitude of each gradient leaf."""
         key, sub = (None, None) if state.key is None else tuple(random.split(state.key))
-        (loss, (model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(
-            state.params, state.model_state, batch, sub
+        scale = None if state.loss_scale is None else state.loss_scale.scale
+        (_, (loss, model_state, aux)), grads = value_and_grad(self.loss, has_aux=True)(
+            state.params, state.model_state, batch, sub, scale
         )
+        if scale is not None:
+            grads = tree.map(lambda g: scaled(1.0 / scale, g), grads)
         norm = scaled_norm(grads)
         finite = fnp.isfinite(as_value(loss)) & fnp.isfinite(fnp.max(norm.peaks, initial=0.0))
         new, updated = self.update(replace(state, key=key, model_state=model_state), grads, norm)
         kept = tree.map(lambda a, b: fnp.where(finite, a, b), new, state)
-        if self.count_refused:
-            kept = replace(kept, skipped=state.skipped + fnp.astype(fnp.logical_not(finite), dtypes.int32))
+        kept, again = self.count(state, kept, loss, finite)
         metrics = {"loss": loss, "grad_norm": norm.value, "finite": finite, "skipped": kept.skipped}
+        if scale is not None:
+            metrics["loss_scale"] = scale
         if self.accumulate > 1:
             metrics["updated"] = updated & finite
         if self.has_aux:
             metrics["aux"] = aux
-        return kept, metrics, norm.peaks
+        return kept, metrics, norm.peaks, again
+
+    def count(self, old: TrainState, kept: TrainState, loss: Any, finite: Any) -> tuple[TrainState, Any]:
+        """Count a step that updates nothing and change the scale of the loss, unless the step raises.
+
+        Also says whether a smaller scale may help: the next step is worth a try; None without a scale.
+        """
+        again = None
+        counted = fnp.logical_not(finite)
+        if self.scaling is not None:
+            again = counted & fnp.isfinite(loss) & self.scaling.can_back_off(old.loss_scale)
+            changes = finite | (counted if self.count_refused else again)
+            after = self.scaling.update(old.loss_scale, finite)
+            kept = replace(kept, loss_scale=tree.map(lambda a, b: fnp.where(changes, a, b), after, old.loss_scale))
+        if not self.count_refused:
+            if again is None:
+                return kept, None
+            counted = again
+        return replace(kept, skipped=old.skipped + fnp.astype(counted, dtypes.int32)), again
 
     def update(self, state: TrainState, grads: Any, norm: ScaledNorm) -> tuple[TrainState, Any]:
         """Clip, then update, or only add up the gradients until there are enough."""

@@ -32,6 +32,7 @@ LAYERS = [
         "optim",
         "data",
         "train_step",
+        "mixed_precision",
         "training",
         "io",
         "debug",
