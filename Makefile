@@ -7,7 +7,7 @@ LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
 NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
-.PHONY: venv demo test lint format notebooks test-peers test-ggml test-vulkan bench bench-quick wheel clean
+.PHONY: venv demo test lint format docs notebooks test-peers test-ggml test-vulkan bench bench-quick wheel clean
 .DELETE_ON_ERROR:
 
 # The stamps are touched last, so that a half-done set-up is done again.
@@ -55,6 +55,15 @@ $(VENV)/.peers: $(VENV)/.installed
 test-peers: venv $(VENV)/.peers
 	$(PY) -m pytest tests/peers
 
+$(VENV)/.docs: $(VENV)/.installed
+	@echo "funcgrad: installing what the documentation needs"
+	@$(PIP) -e '.[docs]' >> $(LOG) 2>&1 || $(call NO_NETWORK,what the documentation needs)
+	@touch $@
+
+# The site, build/docs/index.html; a warning is an error.  Notebooks are shown as they were committed, not run.
+docs: venv $(VENV)/.docs
+	$(PY) -m sphinx -q -W --keep-going -j auto -b html -d build/doctrees docs build/docs
+
 $(VENV)/.notebooks: $(VENV)/.installed
 	@echo "funcgrad: installing what runs notebooks"
 	@$(PIP) -e '.[notebooks]' >> $(LOG) 2>&1 || $(call NO_NETWORK,what runs notebooks)
@@ -85,6 +94,6 @@ wheel: venv
 
 # Leaves the cache outside the checkout (build_ffi.py says where).
 clean:
-	rm -rf $(VENV) build dist ggml_src/unpacked ggml_src/archive .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist docs/notebooks ggml_src/unpacked ggml_src/archive .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f funcgrad/runtime/*.so funcgrad/runtime/*.dylib funcgrad/runtime/.built
 	find funcgrad tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from sphinx import addnodes
+from sphinx.util import logging
 
+LOGGER = logging.getLogger(__name__)
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent / "_ext")]
 
@@ -52,6 +55,25 @@ pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
 
+def show_notebooks() -> None:
+    """Put the notebooks where Sphinx sees them, a copy of each that has changed."""
+    wanted = {p.name: p for p in sorted((ROOT / "notebooks").glob("*.ipynb"))}
+    here = Path(__file__).parent / "notebooks"
+    here.mkdir(exist_ok=True)
+    for page in here.glob("*.ipynb"):
+        if page.name not in wanted:
+            page.unlink()
+    for name, notebook in wanted.items():
+        if not (here / name).exists() or (here / name).read_bytes() != notebook.read_bytes():
+            shutil.copyfile(notebook, here / name)
+
+
+def links_to_files(app: Any, path: Path, parent: str, content: list[str]) -> None:
+    """In a page from elsewhere in the repository, show links to files that are no pages as their names."""
+    for i, text in enumerate(content):
+        content[i] = re.sub(r"\[[^\]]*\]\(([\w./]+\.(?:py|sh|toml))\)", rf"`{path.parent.name}/\1`", text)
+
+
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
     """Leave out what only a named tuple's machinery says about its fields."""
     doc = getattr(obj, "__doc__", None) or ""
@@ -69,11 +91,22 @@ def plain_builtins(app: Any, doctree: Any) -> None:
     """In a signature ``bool`` and ``float`` are Python's, not links to numpy's names here."""
     for node in list(doctree.findall(addnodes.pending_xref)):
         if node.get("refdomain") == "py" and node["reftarget"] in ("bool", "float", "int", "str"):
-            node.replace_self(node.children)
+            node.replace_self(addnodes.desc_sig_name(node["reftarget"], node["reftarget"]))
+
+
+def fetches_nothing(app: Any, exception: Exception | None) -> None:
+    """Warn of pages that would fetch a script, a style or a picture from elsewhere."""
+    resource = re.compile(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"(https?:[^\"]*)\"")
+    for page in sorted(Path(app.outdir).rglob("*.html")):
+        for url in resource.findall(page.read_text()):
+            LOGGER.warning("%s fetches %s", page.name, url)
 
 
 def setup(app: Any) -> None:
     """Connect what is above."""
+    show_notebooks()
+    app.connect("include-read", links_to_files)
     app.connect("autodoc-skip-member", skip_member)
     app.connect("autodoc-process-signature", shorter_signature)
     app.connect("doctree-read", plain_builtins)
+    app.connect("build-finished", fetches_nothing)
