@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_primitives import CASES, Case, every
+from test_primitives import CASES, every
 
 from funcgrad import dtypes
 from funcgrad.control.branch import Cond
@@ -31,6 +31,7 @@ from funcgrad.runtime import device
 from funcgrad.runtime.cpu import CpuDevice
 from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.execute import Executable
+from funcgrad.testing.cases import Case
 from funcgrad.trace import bind_all, trace
 
 pytestmark = pytest.mark.ggml

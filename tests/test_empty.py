@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_primitives import CASES, Case, record, run, wrt
+from test_primitives import CASES
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -16,6 +16,7 @@ from funcgrad.passes.batch import batch_graph
 from funcgrad.passes.reverse import vjp_graph
 from funcgrad.primitive import REGISTRY, Pointwise
 from funcgrad.runtime import device as devices
+from funcgrad.testing.cases import Case, record, run, wrt
 
 SHAPE = (0, 3)
 POINTWISE = {c.id: c for c in CASES if isinstance(c.prim, Pointwise) and any(a.shape for a in c.avals)}

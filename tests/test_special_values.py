@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_primitives import CASES, Case, every, record, run
+from test_primitives import CASES, every
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -20,6 +20,7 @@ from funcgrad.ir import Graph
 from funcgrad.passes.reverse import vjp_graph
 from funcgrad.primitive import Pointwise
 from funcgrad.runtime import device as devices
+from funcgrad.testing.cases import Case, record, run
 
 SPECIAL = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, 1.0, -2.0], np.float32)
 # LAPACK on the host gives NaN where it likes.
