@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -35,6 +35,8 @@ class Target(NamedTuple):
     subgroup_arithmetic: bool = True
     cooperative: bool = False  # matrices of 16x16x16 in float16 with float32 sums
     software: bool = False
+    fused: bool = True  # Fma rounds once
+    exact: bool = False  # division and square root are correctly rounded
 
 
 class Dispatch(NamedTuple):
@@ -416,7 +418,9 @@ class Kernel:
             a.decorate(push, 2)
             a.decorate_member(push, 0, 35, 0)
             variable = a.variable(a.type("TypePointer", UNIFORM_PUSH, push), UNIFORM_PUSH)
-            where = a.result("AccessChain", a.type("TypePointer", UNIFORM_PUSH, pointer), variable, self.const(0, "u").id)
+            where = a.result(
+                "AccessChain", a.type("TypePointer", UNIFORM_PUSH, pointer), variable, self.const(0, "u").id
+            )
             self._table = a.result("Load", pointer, where)
         ids = [self.const(n, "u").id for n in (0, k)]
         at = a.result("AccessChain", a.type("TypePointer", PHYSICAL, pair), self._table, *ids)
@@ -470,7 +474,9 @@ class Kernel:
         self._start(behind)
 
     @contextmanager
-    def loop(self, stop: Value | int, start: Value | int = 0, step: Value | int = 1, unroll: bool = False) -> Iterator[Value]:
+    def loop(
+        self, stop: Value | int, start: Value | int = 0, step: Value | int = 1, unroll: bool = False
+    ) -> Iterator[Value]:
         """For i (uint32) from ``start`` below ``stop``."""
         counter = self.variable(self.value(start, "u"))
         limit, step = self.value(stop, "u"), self.value(step, "u")
@@ -508,6 +514,11 @@ class Kernel:
         self._start(next_)
         a.emit("Branch", header)
         self._start(behind)
+
+    def repeat(self, condition: Callable[[], Value], body: Callable[[], None]) -> None:
+        """Run what ``body`` makes while ``condition()`` holds."""
+        with self.while_(condition):
+            body()
 
     # -- the end -------------------------------------------------------------------------------------------------
     def code(self) -> bytes:

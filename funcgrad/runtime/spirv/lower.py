@@ -1,0 +1,43 @@
+"""From a node of a plan to what a Vulkan device runs for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+
+from funcgrad.runtime.spirv.dot import lower_dot
+from funcgrad.runtime.spirv.index import lower_dynamic_slice, lower_dynamic_update, lower_scatter, lower_take
+from funcgrad.runtime.spirv.instructions import Unsupported
+from funcgrad.runtime.spirv.kernel import Dispatch, Target
+from funcgrad.runtime.spirv.order import lower_cumulative, lower_sort
+from funcgrad.runtime.spirv.pointwise import lower_map
+from funcgrad.runtime.spirv.words import Lowered
+
+__all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
+
+# By the number of the kind (``fg_kind`` in csrc/fg.h).
+LOWERINGS: dict[int, Callable[[Sequence[int], Target], tuple[list[Dispatch], list[int]]]] = {
+    0: lower_map,
+    2: lower_dot,
+    3: lower_take,
+    4: lower_scatter,
+    5: lower_dynamic_slice,
+    6: lower_dynamic_update,
+    7: lower_cumulative,
+    8: lower_sort,
+}
+
+
+@lru_cache(maxsize=4096)
+def _lower(kind: int, words: tuple[int, ...], target: Target) -> Lowered:
+    return Lowered(*LOWERINGS[kind](words, target))
+
+
+def lower(kind: int, words: Sequence[int], target: Target) -> Lowered:
+    """The dispatches of a node, from its kind and words; the same words give the same object again.
+
+    Raises ``Unsupported`` for a node that no kernel is made for.
+    """
+    if kind not in LOWERINGS:
+        raise Unsupported(f"kernels of kind {kind} are not made for Vulkan devices")
+    return _lower(kind, tuple(words), target)

@@ -1,0 +1,173 @@
+"""MAP nodes as kernels: each invocation runs the program for a few elements, a group's width apart.
+
+All loads come before the first store, so that an output may lie over an input of the same strides, and so that many
+loads are on their way at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, load, store
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
+from funcgrad.runtime.spirv.words import (
+    Lowered,
+    Operand,
+    Place,
+    Program,
+    Table,
+    coalesce,
+    coordinates,
+    count,
+    read_program,
+)
+
+__all__ = ["Registers", "lower_map", "run_code"]
+
+CONST = NUMBERS["const"]
+MOV = NUMBERS["mov"]
+FEW_GROUPS = 2048  # below so many groups an invocation takes one element
+
+
+class Registers:
+    """The registers of a program: values without a type of their own, with those that were asked for."""
+
+    def __init__(self, k: Kernel, n: int) -> None:
+        self.k = k
+        self.values: list[dict[str, Value]] = [{} for _ in range(n)]
+
+    def set(self, reg: int, value: Value) -> None:
+        """Write a register."""
+        self.values[reg] = {value.t: value}
+
+    def get(self, reg: int, t: str) -> Value:
+        """Read a register as a type."""
+        known = self.values[reg]
+        found = known.get(t)
+        if found is None:
+            value = next(iter(known.values()))
+            if t == "f" and value.const is not None:
+                found = self.k.bits_const(value.const, "f")
+            else:
+                found = value.bits(t)
+            known[t] = found
+        return found
+
+
+def run_code(regs: Registers, code: Sequence[Sequence[int]]) -> None:
+    """Run instructions of MAP."""
+    for op, dst, *sources in code:
+        if op == CONST:
+            regs.set(dst, regs.k.const(sources[0], "u"))
+        elif op == MOV:
+            regs.values[dst] = regs.values[sources[0]]
+        else:
+            x = INSTRUCTIONS[op]
+            regs.set(dst, x.make(*[regs.get(r, t) for r, t in zip(sources, x.sources, strict=False)]))
+
+
+def _ordered(p: Program) -> Program:
+    """The dimensions by the first output's strides, so that neighbours write neighbours; then merged."""
+    strides = [x.strides for x in p.inputs] + [x.strides for _, x in p.outputs]
+    lead = p.outputs[0][1].strides
+    order = sorted(range(len(p.dims)), key=lambda d: -abs(lead[d]))
+    dims, strides_ = coalesce([p.dims[d] for d in order], [[s[d] for d in order] for s in strides])
+    inputs = [x._replace(strides=tuple(s)) for x, s in zip(p.inputs, strides_, strict=False)]
+    rest = strides_[len(inputs) :]
+    outputs = [(r, x._replace(strides=tuple(s))) for (r, x), s in zip(p.outputs, rest, strict=True)]
+    return Program(tuple(dims), inputs, outputs, p.widths, p.code)
+
+
+def iota(x: Operand, at: Sequence[Value], zero: Value) -> Value:
+    """An operand without memory: its offset and the sum of coordinates times strides, modulo 2^32."""
+    out = zero + (x.offset & 0xFFFFFFFF)
+    for v, step in zip(at, x.strides, strict=True):
+        out = out + v * (step & 0xFFFFFFFF)
+    return out.bits("i")
+
+
+def _elements(p: Program, n: int, target: Target, local: int) -> int:
+    """How many elements an invocation takes: fewer for long programs, many operands, and few elements."""
+    if target.software:
+        return 1
+    cost = sum(INSTRUCTIONS[x[0]].cost for x in p.code)
+    most = 4 if cost <= 60 else 2 if cost <= 150 else 1
+    if max(_size(x) for _, x in p.outputs) < 4 and cost <= 60:
+        most = 8
+    while most > 1 and (n < most * local * FEW_GROUPS or most * (len(p.inputs) + len(p.outputs)) > 32):
+        most //= 2
+    return most
+
+
+def _size(x: Operand) -> int:
+    return {"h": 2, "c": 1}.get(MEMORY[x.dtype], 4)
+
+
+class _Map:
+    """The kernel of a MAP node while it is made."""
+
+    def __init__(self, p: Program, target: Target) -> None:
+        self.p, self.n, self.table = p, count(p.dims), Table()
+        self.local = min(256, target.most_invocations)
+        self.each = _elements(p, self.n, target, self.local)
+        self.groups = spread_groups(-(-self.n // (self.local * self.each)), target)
+        self.whole = self.groups[0] * self.groups[1] * self.local * self.each == self.n
+        self.k = Kernel(target, (self.local, 1, 1))
+        self.zero = self.k.const(0, "u")
+        self.ins = [self._place(x) if x.slot >= 0 else None for x in p.inputs]
+        self.outs = [self._place(x) for _, x in p.outputs]
+
+    def _place(self, x: Operand) -> tuple[Place, Memory]:
+        place = self.table.place(x, self.p.dims, x.strides)
+        return place, self.k.operand(place.number, MEMORY[x.dtype])
+
+    def _load(self, at: list[list[Value]]) -> list[Registers]:
+        """The inputs of each element; what is the same for all is loaded once."""
+        p, regs = self.p, [Registers(self.k, len(self.p.widths)) for _ in at]
+        for n, (x, where) in enumerate(zip(p.inputs, self.ins, strict=True)):
+            same = None
+            for r, c in zip(regs, at, strict=True):
+                if where is None:
+                    r.set(n, iota(x, c, self.zero))
+                elif any(where[0].steps) or same is None:
+                    same = load(where[1], where[0].index(c, self.zero), x.dtype)
+                    r.set(n, same)
+                else:
+                    r.set(n, same)
+        return regs
+
+    def _store(self, regs: Registers, at: list[Value]) -> None:
+        for (reg, x), (place, memory) in zip(self.p.outputs, self.outs, strict=True):
+            t = {"f": "f", "h": "f", "i": "i"}.get(MEMORY[x.dtype], "u")
+            store(memory, place.index(at, self.zero), regs.get(reg, t), x.dtype)
+
+    def make(self) -> Dispatch:
+        """The finished dispatch."""
+        k, p = self.k, self.p
+        group = k.group(0)
+        if self.groups[1] > 1:
+            group = group + k.group(1) * self.groups[0]
+        start = group * (self.local * self.each) + k.thread()
+        flat = [start + v * self.local for v in range(self.each)]
+        inside = flat
+        if not self.whole:
+            inside = [k.select(i < self.n, i, k.const(self.n - 1, "u")) for i in flat]
+        at = [coordinates(i, p.dims) for i in inside]
+        regs = self._load(at)
+        for r in regs:
+            run_code(r, p.code)
+        for r, i, c in zip(regs, flat, at, strict=True):
+            if self.whole:
+                self._store(r, c)
+            else:
+                with k.if_(i < self.n):
+                    self._store(r, c)
+        return Dispatch(k.code(), self.groups, tuple(self.table.rows))
+
+
+def lower_map(words: Sequence[int], target: Target) -> Lowered:
+    """The dispatch of a MAP node."""
+    p = read_program(words, rows=False)
+    if 0 in p.dims:
+        return Lowered([], [])
+    return Lowered([_Map(_ordered(p), target).make()], [])
