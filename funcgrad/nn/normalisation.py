@@ -1,11 +1,15 @@
-"""Normalisation: LayerNorm, RMSNorm, GroupNorm, InstanceNorm, BatchNorm; those over positions honour a mask."""
+"""Normalisation: LayerNorm, RMSNorm, GroupNorm, InstanceNorm, BatchNorm; those over positions honour a mask.
+
+float16 and bfloat16 are normalised in float32 and rounded at the end: the derivative of 1 / sqrt(variance) of small
+activations does not fit float16.
+"""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from funcgrad import lax
+from funcgrad import dtypes, lax
 from funcgrad import numpy as fnp
 from funcgrad.errors import ShapeError, message
 from funcgrad.nn.module import fill, module, static
@@ -57,7 +61,7 @@ class LayerNorm:
 
     def __call__(self, x: Any) -> Any:
         _check_features("LayerNorm", x, self.scale if self.scale is not None else self.bias)
-        return _affine(_normalize(x, -1, self.eps), self.scale, self.bias)
+        return _affine(_normalize(_wide(x), -1, self.eps), self.scale, self.bias, x)
 
 
 def _check_features(name: str, x: Any, parameter: Any) -> None:
@@ -74,9 +78,17 @@ def _normalize(x: Any, axis: Any, eps: float, mask: Any = None) -> Any:
     return centred * lax.rsqrt(variance + eps)
 
 
-def _affine(y: Any, scale: Any, bias: Any) -> Any:
+def _wide(x: Any) -> Any:
+    """Half floats as float32."""
+    return fnp.astype(x, dtypes.float32) if x.dtype in dtypes.HALVES else x
+
+
+def _affine(y: Any, scale: Any, bias: Any, x: Any) -> Any:
+    """Scale and shift what ``x`` was normalised to; for a half float x, in the dtype that x and the parameters have."""
+    parameters = [p for p in (scale, bias) if p is not None]
     y = y if scale is None else y * scale
-    return y if bias is None else y + bias
+    y = y if bias is None else y + bias
+    return fnp.astype(y, fnp.result_type(x, *parameters)) if x.dtype in dtypes.HALVES else y
 
 
 @module
@@ -95,7 +107,9 @@ class RMSNorm:
 
     def __call__(self, x: Any) -> Any:
         _check_features("RMSNorm", x, self.scale)
-        return x * lax.rsqrt(fnp.mean(fnp.square(x), axis=-1, keepdims=True) + self.eps) * self.scale
+        wide = _wide(x)
+        y = wide * lax.rsqrt(fnp.mean(fnp.square(wide), axis=-1, keepdims=True) + self.eps)
+        return _affine(y, self.scale, None, x)
 
 
 @module
@@ -124,10 +138,10 @@ class GroupNorm:
         if x.ndim < 2 or shape[-1] % self.groups:
             requirement = f"shape (batch, ..., channels) with a multiple of {self.groups} channels is required"
             raise ShapeError(message("GroupNorm", requirement, str(tuple(shape))))
-        split = x.reshape((shape[0], math.prod(shape[1:-1]), self.groups, shape[-1] // self.groups))
+        split = _wide(x).reshape((shape[0], math.prod(shape[1:-1]), self.groups, shape[-1] // self.groups))
         if mask is not None:
             mask = fnp.broadcast_to(fnp.asarray(mask, bool), shape[:-1]).reshape((*split.shape[:2], 1, 1))
-        return _affine(_normalize(split, (1, 3), self.eps, mask).reshape(shape), self.scale, self.bias)
+        return _affine(_normalize(split, (1, 3), self.eps, mask).reshape(shape), self.scale, self.bias, x)
 
 
 @module
@@ -152,7 +166,7 @@ class InstanceNorm:
         if x.ndim < 3:
             raise ShapeError(message("InstanceNorm", "shape (batch, ..., channels) is required", str(tuple(x.shape))))
         mask = None if mask is None else leading(mask, x.ndim)
-        return _affine(_normalize(x, tuple(range(1, x.ndim - 1)), self.eps, mask), self.scale, self.bias)
+        return _affine(_normalize(_wide(x), tuple(range(1, x.ndim - 1)), self.eps, mask), self.scale, self.bias, x)
 
 
 @module
@@ -197,8 +211,10 @@ class BatchNorm:
         if x.ndim < 2 or x.shape[-1] != self.scale.shape[0]:
             requirement = f"shape (batch, ..., {self.scale.shape[0]}) is required"
             raise ShapeError(message("BatchNorm", requirement, str(tuple(x.shape))))
+        given, x = x, _wide(x)
         if not train:
-            return _affine((x - state.mean) * lax.rsqrt(state.variance + self.eps), self.scale, self.bias), state
+            y = (x - state.mean) * lax.rsqrt(state.variance + self.eps)
+            return _affine(y, self.scale, self.bias, given), state
         axes = tuple(range(x.ndim - 1))
         if mask is not None:
             mask = leading(fnp.broadcast_to(leading(mask, x.ndim - 1), x.shape[:-1]), x.ndim)
@@ -209,4 +225,4 @@ class BatchNorm:
         m = self.momentum if mask is None else fnp.where(fnp.any(mask), self.momentum, 0.0)
         new_mean = (1 - m) * state.mean + m * lax.stop_gradient(mean)
         state = BatchNormState(new_mean, (1 - m) * state.variance + m * lax.stop_gradient(variance))
-        return _affine(centred * lax.rsqrt(variance + self.eps), self.scale, self.bias), state
+        return _affine(centred * lax.rsqrt(variance + self.eps), self.scale, self.bias, given), state

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import funcgrad as fg
-from funcgrad import optim
+import funcgrad.numpy as fnp
+from funcgrad import nn, optim
 from funcgrad.training import DynamicLossScale
 
 torch = pytest.importorskip("torch")
@@ -107,3 +108,37 @@ def test_a_float16_step_is_the_step_of_jax(device):
         want_now = np.asarray(params[name])
         np.testing.assert_allclose(np.asarray(state.params[name]), want_now, atol=1e-3)
         assert np.abs(want_now - start[name]).max() > 0.1
+
+
+@pytest.mark.parametrize("size", [4e-3, 1.0, 300.0])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_norms_of_half_floats(dtype, size):
+    """Values, dtypes and gradients of LayerNorm and BatchNorm on half floats are PyTorch's to their own rounding."""
+    x, ct = RNG.normal(size=(64, 32)).astype(np.float32) * size, RNG.normal(size=(64, 32)).astype(np.float32)
+    narrow = getattr(torch, dtype)
+
+    def half(a):
+        return fnp.asarray(a).astype(dtype)
+
+    batch = nn.BatchNorm(32)
+    ours = {
+        "layer": lambda a: fg.tree.map(half, nn.LayerNorm(32))(a),
+        "batch": lambda a: fg.tree.map(half, batch)(a, batch.init_state(), train=True)[0],
+        "running": lambda a: fg.tree.map(half, batch)(a, batch.init_state(), train=False)[0],
+    }
+    running = torch.zeros(32), torch.ones(32)
+    theirs = {
+        "layer": lambda a: torch.nn.functional.layer_norm(a, (32,)),
+        "batch": lambda a: torch.nn.functional.batch_norm(a, None, None, training=True),
+        "running": lambda a: torch.nn.functional.batch_norm(a.float(), *running).to(narrow),
+    }
+    rtol = 2.0**-9 if dtype == "float16" else 2.0**-6
+    for name, f in ours.items():
+        t = torch.tensor(x).to(narrow).requires_grad_()
+        want = theirs[name](t)
+        (want * torch.tensor(ct).to(narrow)).float().sum().backward()
+        value, grad = f(half(x)), fg.grad(lambda a, f=f: fnp.sum((f(a) * half(ct)).astype("float32")))(half(x))
+        assert fg.dtypes.NAMES[value.dtype] == fg.dtypes.NAMES[grad.dtype] == dtype
+        for a, b in ((value, want), (grad, t.grad)):
+            b = b.detach().float().numpy()
+            np.testing.assert_allclose(np.asarray(a.astype("float32")), b, rtol=rtol, atol=rtol * np.abs(b).max())
