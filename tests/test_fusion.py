@@ -14,6 +14,7 @@ from funcgrad import lax, tree
 from funcgrad.ir import Aval, Graph, Literal, check_graph
 from funcgrad.passes.fuse import FusedRows, fuse
 from funcgrad.passes.inline import inline
+from funcgrad.passes.masks import masks
 from funcgrad.passes.pipeline import prepare
 from funcgrad.passes.place import Placed, place
 from funcgrad.passes.recompute import recompute
@@ -218,3 +219,44 @@ def test_overlapping_pads_are_added() -> None:
     assert not any(isinstance(e.prim, Placed) for e in place(flat).eqns)
     (got,) = evaluate(place(flat), [x])
     np.testing.assert_array_equal(got, [2, 2, 5, 5, 3, 3])
+
+
+# -- masks -------------------------------------------------------------------------------------------------------
+def rectified(x: Any, *ws: Any) -> Any:
+    for w in ws:
+        x = fg.nn.relu(x @ w)
+    return fnp.sum(x * x)
+
+
+def kept_masks(graph: Graph) -> list[Aval]:
+    return [v.aval for e in graph.eqns for v in e.outputs if v.aval.dtype == np.bool_]
+
+
+def test_a_mask_is_made_again_from_a_result_that_is_kept() -> None:
+    args = [np.ones((64, 64), F32)] * 5
+    graph = prepare(graph_of(fg.grad(rectified, argnums=(1, 2, 3, 4)), *args))
+    assert kept_masks(graph) == []
+
+
+def test_a_mask_is_kept_where_the_result_is_not() -> None:
+    args = [np.ones((64, 64), F32)] * 5
+    graph = prepare(graph_of(fg.grad(rectified), *args))
+    assert len(kept_masks(graph)) >= 3
+
+
+def test_masks_made_again_are_the_same() -> None:
+    x = np.resize(SPECIAL, (4, 30))
+    n = np.random.default_rng(0).normal(size=(4, 30)).astype(F32)
+
+    def fun(x: Any, n: Any) -> Any:
+        r = fg.nn.relu(x)
+        out, vjp = fg.vjp(fg.nn.relu, x)
+        return out, r.T @ r, vjp(n)[0], r
+
+    graph = simplify(graph_of(fun, x, n))
+    again = masks(graph)
+    assert again is not graph
+    check_graph(again)
+    same(evaluate(again, [x, n]), evaluate(graph, [x, n]))
+    want = np.where(x <= 0, F32(0), n)
+    np.testing.assert_array_equal(evaluate(again, [x, n])[2], want)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from funcgrad.ir import Graph
 from funcgrad.passes.fuse import fuse
 from funcgrad.passes.inline import inline
+from funcgrad.passes.masks import masks
 from funcgrad.passes.place import place
 from funcgrad.passes.recompute import recompute
 from funcgrad.passes.simplify import dead_code, simplify
@@ -22,13 +23,15 @@ def stages(graph: Graph) -> dict[str, Graph]:
     opened = inline(graph, only=TRANSPARENT)
     simplified = simplify(opened)
     flat = dead_code(inline(simplified))
-    placed = place(flat)
+    masked = masks(flat)
+    placed = place(masked)
     fused = fuse(placed)
     return {
         "trace": graph,
         "open calls": opened,
         "simplify": simplified,
         "inline": flat,
+        "masks": masked,
         "place": placed,
         "fuse": fused,
         "recompute": recompute(fused),
