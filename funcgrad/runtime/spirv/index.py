@@ -16,8 +16,9 @@ Lists = tuple[list[Dispatch], list[int]]
 
 def each(k: Kernel, count: int, target: Target) -> tuple[Value, Value, tuple[int, int, int]]:
     """The number of this invocation among ``count``, whether it is one of them, and the groups."""
-    groups = spread_groups(-(-count // GROUP), target)
-    number = (k.group(0) + k.group(1) * groups[0]) * GROUP + k.thread()
+    size = k.local[0]
+    groups = spread_groups(-(-count // size), target)
+    number = (k.group(0) + k.group(1) * groups[0]) * size + k.thread()
     return number, number < count, groups
 
 

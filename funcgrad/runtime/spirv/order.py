@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from funcgrad.runtime.spirv.elements import BOOL, F32, I32, U32, letter, load, memory, store
+from funcgrad.runtime.spirv.elements import BOOL, I32, U32, letter, load, memory, store
 from funcgrad.runtime.spirv.index import Lists, each, split
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable
 from funcgrad.runtime.spirv.math import exp, log
+from funcgrad.runtime.spirv.pairs import two_product
 
 __all__ = ["lower_cumulative", "lower_sort"]
 
@@ -55,8 +56,8 @@ class _Running:
             total = s + x
             part = total - s
             return total, low + ((s - (total - part)) + (x - part)) + rest
-        total = s * x
-        return total, k.fma(s, x, -total) + (low * x + rest * s)
+        total, lost = two_product(s, x)
+        return total, lost + (low * x + rest * s)
 
     def _join_exponentials(self, m: Value, s: Value, x: Value, count: Value) -> tuple[Value, Value]:
         """log(sum(exp)) is m + log(s); equal infinities count as one each."""
@@ -76,7 +77,7 @@ class _Running:
         if self.t != "f" or self.op in (MAX, MIN):
             return s
         both = s + low
-        return self.k.select(both.ne(both), s, both)
+        return self.k.select(both.ne(both) | low.eq(0), s, both)
 
 
 class _Shape:

@@ -17,6 +17,7 @@ from funcgrad.runtime import device
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.vk.executable import Executable, Pipelines
 from funcgrad.runtime.vk.memory import Memory, Slice, VulkanArray, count_devices
+from funcgrad.runtime.vk.probe import probe
 from funcgrad.runtime.vk.program import VulkanEmitter
 
 __all__ = ["VulkanDevice"]
@@ -33,6 +34,7 @@ class VulkanDevice(device.Device):
     def __init__(self, index: int) -> None:
         self.name = f"vulkan:{index}"
         self.memory = Memory(index)
+        self.memory.target = probe(self.memory)
         self.pipelines = Pipelines(self.memory)
         self._eager: OrderedDict[Any, Executable] = OrderedDict()
         self._lock = threading.Lock()
@@ -106,7 +108,6 @@ class VulkanDevice(device.Device):
         with self._lock:
             self._eager.clear()
         self.pipelines.clear()
-        self.memory.trim()
 
     @property
     def bytes_in_use(self) -> int:

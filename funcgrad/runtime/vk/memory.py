@@ -1,12 +1,11 @@
 """A device's memory in slices, and arrays that lie on the device, on the host, or on both.
 
-Everything that a device is told to do happens in the order in which it was told, copies too.  So a slice may be given
-to a new owner at once: what its last owner still has the device do with it comes before.
+Everything that a device is told to do happens in the order in which it was told, copies too.  So memory that is given
+back may have a new owner at once: what its last owner still has the device do with it comes before.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,10 +19,6 @@ from funcgrad.runtime.spirv.kernel import Target
 
 __all__ = ["Memory", "Slice", "VulkanArray", "count_devices"]
 
-ALIGN = 256
-CHUNK = 16 << 20  # small slices are cut from allocations of this size, whose number drivers limit
-LARGE = 1 << 20  # from here on a slice is an allocation of its own
-CACHED = 4 << 30  # bytes of free large allocations that are kept
 LIMITS = 23
 
 
@@ -43,19 +38,19 @@ def count_devices() -> int:
 class Slice:
     """A piece of device memory; it goes back when the last reference to it goes."""
 
-    __slots__ = ("__weakref__", "address", "memory", "nbytes", "room")
+    __slots__ = ("__weakref__", "address", "memory", "nbytes")
 
-    def __init__(self, memory: Memory, address: int, nbytes: int, room: int):
-        self.memory, self.address, self.nbytes, self.room = memory, address, nbytes, room
+    def __init__(self, memory: Memory, address: int, nbytes: int):
+        self.memory, self.address, self.nbytes = memory, address, nbytes
 
     def __del__(self) -> None:
         memory = self.memory
         if memory is not None:
-            memory.give(self.address, self.room)
+            memory.give(self.address, self.nbytes)
 
 
 class Memory:
-    """The memory of one device; ``lock`` guards what this process knows of it."""
+    """The memory of one device."""
 
     def __init__(self, index: int):
         self.library = ggml.load()
@@ -66,10 +61,8 @@ class Memory:
             raise DeviceError(message(self.name, "the device must open", self.library.text(err)))
         self.limits = self._limits()
         self.target = _target(self.limits)
-        self.lock = threading.RLock()
         self.in_use = 0
-        self._free: dict[int, list[int]] = {}
-        self._cached = 0
+        self._err, self._alloc, self._release = err, self.library.lib.fgv_alloc, self.library.lib.fgv_release
 
     def _limits(self) -> list[int]:
         numbers = self.library.ffi.new("int64_t[]", LIMITS)
@@ -85,35 +78,12 @@ class Memory:
     # -- slices --------------------------------------------------------------------------------------------------
     def take(self, nbytes: int) -> Slice:
         """Return memory for ``nbytes``; DeviceError when there is none left."""
-        room = _room(nbytes)
-        with self.lock:
-            free = self._free.get(room)
-            if free:
-                address = free.pop()
-                if room >= LARGE:
-                    self._cached -= room
-            else:
-                address = self._refill(room, nbytes)
-            self.in_use += room
-        return Slice(self, address, nbytes, room)
-
-    def _refill(self, room: int, nbytes: int) -> int:
-        if room >= LARGE:
-            return self._allocate(room, nbytes)
-        base = self._allocate(CHUNK, nbytes)
-        pieces = range(base + CHUNK - room, base - 1, -room)
-        self._free.setdefault(room, []).extend(pieces)
-        return self._free[room].pop()
-
-    def _allocate(self, size: int, nbytes: int) -> int:
-        lib, err = self.library.lib, self.library.new_message()
-        address = lib.fgv_alloc(self.handle, size, err, ggml.MESSAGE)
+        err = self._err
+        address = self._alloc(self.handle, max(nbytes, 4), err, ggml.MESSAGE)
         if not address:
-            self.trim()
-            address = lib.fgv_alloc(self.handle, size, err, ggml.MESSAGE)
-        if not address:
-            raise self.out_of_memory(nbytes)
-        return int(address)
+            self.check(-1, err, nbytes)
+        self.in_use += nbytes
+        return Slice(self, address, nbytes)
 
     def out_of_memory(self, nbytes: int) -> DeviceError:
         """What to raise when ``nbytes`` cannot be had."""
@@ -122,27 +92,13 @@ class Memory:
         return DeviceError(message(self.name, "out of memory", got, way_out))
 
     def available(self) -> int:
-        """Bytes that can still be had: what the driver has left, and what is kept for reuse."""
-        return int(self.library.lib.fgv_budget(self.handle)) + self._cached
+        """Bytes that can still be had."""
+        return int(self.library.lib.fgv_budget(self.handle))
 
-    def give(self, address: int, room: int) -> None:
+    def give(self, address: int, nbytes: int) -> None:
         """Take a slice's memory back."""
-        with self.lock:
-            self.in_use -= room
-            if room >= LARGE:
-                if self._cached + room > CACHED:
-                    self.library.lib.fgv_release(self.handle, address)
-                    return
-                self._cached += room
-            self._free.setdefault(room, []).append(address)
-
-    def trim(self) -> None:
-        """Give free large allocations back to the driver."""
-        with self.lock:
-            for room in [r for r in self._free if r >= LARGE]:
-                for address in self._free.pop(room):
-                    self.library.lib.fgv_release(self.handle, address)
-            self._cached = 0
+        self.in_use -= nbytes
+        self._release(self.handle, address)
 
     # -- transfers -----------------------------------------------------------------------------------------------
     def write(self, address: int, host: np.ndarray[Any, Any]) -> None:
@@ -176,12 +132,12 @@ class Memory:
         piece = self.take(4)
         self.read([piece.address], [Aval((), dtypes.int32)])
 
-    def check(self, failed: int, err: Any) -> None:
+    def check(self, failed: int, err: Any, nbytes: int = 0) -> None:
         """Raise DeviceError for an error of the device."""
         if failed < 0:
             text = self.library.text(err)
             if text == "out of memory":
-                raise self.out_of_memory(0)
+                raise self.out_of_memory(nbytes)
             way_out = "arrays on it are lost: start again, or use another device"
             raise DeviceError(message(self.name, "the device must answer", text, way_out))
 
@@ -198,17 +154,6 @@ def _target(limits: Sequence[int]) -> Target:
         special=bool(limits[15]),
         subgroup_arithmetic=bool(limits[22]),
     )
-
-
-def _room(nbytes: int) -> int:
-    """The size class: powers of two for small slices, whole mebibytes for large ones.
-
-    >>> _room(5), _room(3000), _room((1 << 20) + 1) >> 20
-    (256, 4096, 2)
-    """
-    if nbytes > LARGE // 2:
-        return -(-nbytes // LARGE) * LARGE
-    return max(ALIGN, 1 << (nbytes - 1).bit_length()) if nbytes > 1 else ALIGN
 
 
 class VulkanArray:
