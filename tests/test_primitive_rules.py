@@ -9,14 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-import funcgrad.prims  # noqa: F401  registers the primitives
+import funcgrad as fg
+import funcgrad.numpy as fnp
+import funcgrad.prims  # registers the primitives
 from funcgrad import dtypes
-from funcgrad.errors import DTypeError, ShapeError
+from funcgrad.errors import DTypeError, MissingRule, ShapeError
 from funcgrad.ir import Aval, Literal
 from funcgrad.passes.forward import jvp_graph
 from funcgrad.passes.reverse import vjp_graph
 from funcgrad.primitive import REGISTRY, Primitive, parse_aval
-from funcgrad.trace import bind_all, trace
+from funcgrad.runtime.program import Program
+from funcgrad.trace import bind, bind_all, trace
 
 
 def make(name: str, **params: Any) -> Primitive:
@@ -271,3 +274,11 @@ def test_reductions_of_nothing() -> None:
     assert make("reduce_all", axes=(1,)).evaluate(empty != 0)[0].tolist() == [True, True]
     assert make("reduce_max", axes=(0,)).evaluate(empty)[0].shape == (0,)
     assert make("argmax", axis=0).evaluate(empty)[0].shape == (0,)
+
+
+@pytest.mark.ggml
+def test_an_instruction_that_there_is_not() -> None:
+    cls: Any = type("Unlowered", (REGISTRY["tanh"],), {"lower": lambda self, g, *xs: g.op("tannh", xs[0])})
+    with fg.default_device("cpu"), pytest.raises(MissingRule, match="instruction for floats, got 'tannh'"):
+        fg.jit(lambda x: bind(cls(), x))(fnp.ones(3))
+    assert {"tanh", "select", "div_nz"} <= set(Program.names())

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from funcgrad import dtypes
+from funcgrad.errors import MissingRule, message
 from funcgrad.ir import Literal
 from funcgrad.runtime.views import IOTA, View
 
@@ -51,7 +52,9 @@ def _resolve(name: str, letter: str) -> int:
         names = [f"{name}_{t}" for t in _FALLBACK[letter]] + [name]
         number = next((_numbers[n] for n in names if n in _numbers), -1)
         if number < 0:
-            raise AssertionError(f"MAP has no instruction {name} for type {letter}")
+            kind = {"f": "floats", "i": "int32", "u": "uint32", "b": "bool"}[letter]
+            way_out = "make the primitive's 'lower' of those in funcgrad.runtime.program.Program.names()"
+            raise MissingRule(message("lower", f"the device must have the instruction for {kind}", repr(name), way_out))
         _resolved[name, letter] = number
     return number
 
@@ -102,6 +105,12 @@ class Program:
             return composed(self, *xs)
         number = _resolved.get((name, letter)) or _resolve(name, letter)
         return self._append(number, dtypes.bool_ if name in _BOOL_RESULTS else dtype, *xs)
+
+    @staticmethod
+    def names() -> list[str]:
+        """Return the instructions that :meth:`op` knows, for one type or another, once a device has been used."""
+        typed = {n[:-2] if n[-2:] in ("_f", "_i", "_u", "_b") else n for n in _numbers}
+        return sorted(typed | {name for name, _ in _COMPOSED})
 
     def const(self, value: Any, dtype: np.dtype[Any]) -> Const:
         """Return a constant of a dtype."""
