@@ -294,13 +294,13 @@ def test_released_memory_can_be_used_again(vk: Runtime) -> None:
 
 
 def test_out_of_memory_is_an_error_and_the_device_goes_on(vk: Runtime) -> None:
-    with pytest.raises(RuntimeError, match="^out of memory"):
+    with pytest.raises(RuntimeError, match=r"^out of memory"):
         vk.alloc(1 << 50)
     with pytest.raises(RuntimeError, match="negative"):
         vk.alloc(-1)
     size = vk.limits()[HEAP] // 5
     held = []
-    with pytest.raises(RuntimeError, match="^out of memory"):
+    with pytest.raises(RuntimeError, match=r"^out of memory"):
         for _ in range(6):
             held.append(vk.alloc(size))
     assert held
@@ -366,9 +366,9 @@ def test_writes_between_submissions_are_in_order(vk: Runtime) -> None:
 
 
 def test_submission_does_not_wait(vk: Runtime) -> None:
-    n = LOCAL * 60_000
+    n = LOCAL * 30_000
     adder = Adder(vk, np.zeros(n, np.float32), np.ones(n, np.float32), in_place=True)
-    commands = vk.commands([adder.dispatch] * 10)
+    commands = vk.commands([adder.dispatch] * 40)
     vk.wait(vk.submit(commands))
     begin = time.perf_counter()
     for _ in range(5):
@@ -379,7 +379,7 @@ def test_submission_does_not_wait(vk: Runtime) -> None:
     done = time.perf_counter()
     assert submitted - begin < (done - begin) / 2
     assert was_done == 0 and vk.lib.fgv_done(vk.device, ticket) == 1
-    assert np.array_equal(vk.read(adder.out, n), np.full(n, 60))
+    assert np.array_equal(vk.read(adder.out, n), np.full(n, 240))
     vk.lib.fgv_commands_free(commands)
     adder.free()
 

@@ -1,11 +1,12 @@
 /* A thin layer over Vulkan: devices, memory named by addresses, compute pipelines, and recorded lists of dispatches.
  *
- * The loader is opened when it is first asked for; nothing is linked. A kernel is a SPIR-V module with one compute entry
- * point "main" and one push constant of 8 bytes, an address: everything else a kernel needs it reads from memory.
+ * The loader is opened when it is first asked for; nothing is linked. A kernel is a SPIR-V module with one compute
+ * entry point "main" and one push constant of 8 bytes, an address: what else a kernel needs it reads from memory.
  * What a device is asked to do happens in the order of the calls, whatever the thread: each list of dispatches, each
- * write, read and copy waits for those before it. So memory may be released and allocated again while work that uses it
- * is still running. Every function may be called from any thread. Functions with err return what is said and a sentence
- * in err. A child of fork() cannot use the devices of its parent: the functions say so.
+ * write, read and copy waits for those before it. So memory may be released and allocated again while work that uses
+ * it is still running. Every function may be called from any thread; the objects that are passed must not be freed
+ * meanwhile. Functions with err return what is said and a sentence in err. A child of fork() cannot use the devices of
+ * its parent: the functions say so.
  */
 #ifndef FG_VK_H
 #define FG_VK_H
@@ -19,9 +20,9 @@ typedef struct fgv_device fgv_device;
 typedef struct fgv_pipeline fgv_pipeline;
 typedef struct fgv_commands fgv_commands;
 
-/* The number of usable devices: Vulkan 1.2, a compute queue, buffer device addresses, 8 and 16 bit integers and storage,
- * timeline semaphores. GPUs come first; software devices are there only when FUNCGRAD_VULKAN_SOFTWARE=1 or
- * GGML_VK_VISIBLE_DEVICES is set. -1 where there is no loader or no driver. With 0, err says which devices were left out.
+/* The number of usable devices: Vulkan 1.2, a compute queue, buffer device addresses, 8 and 16 bit integers and
+ * storage, timeline semaphores. GPUs come first; software devices are there only when FUNCGRAD_VULKAN_SOFTWARE=1 or
+ * GGML_VK_VISIBLE_DEVICES is set. -1 where there is no loader or no driver. With 0, err says which were left out.
  */
 int fgv_count(char *err, int err_size);
 /* Opens device `index`; it is never closed. NULL with a message. */
@@ -44,6 +45,8 @@ int64_t fgv_budget(fgv_device *device);
 uint64_t fgv_alloc(fgv_device *device, int64_t n_bytes, char *err, int err_size);
 /* Gives memory back; work that was submitted before may still use it. */
 void fgv_release(fgv_device *device, uint64_t address);
+/* Gives the driver back what was released and kept for later; waits for the work that may use it. */
+void fgv_trim(fgv_device *device);
 /* Copies host memory to any address; returns as soon as `data` was copied, before the device has it. */
 int fgv_write(fgv_device *device, uint64_t address, const void *data, int64_t n, char *err, int err_size);
 /* Copies to host memory; returns when it is there. */
@@ -60,7 +63,8 @@ fgv_pipeline *fgv_pipeline_new(fgv_device *device, const uint32_t *spirv, int64_
 /* Lists of dispatches that hold the pipeline keep it. */
 void fgv_pipeline_free(fgv_pipeline *pipeline);
 /* Records n dispatches: pipelines[i] gets the address tables[i] and runs in groups[3 * i] to groups[3 * i + 2] groups,
- * after all before it have finished where barrier[i] is not 0. To be submitted any number of times. NULL with a message.
+ * after all before it have finished where barrier[i] is not 0. To be submitted any number of times. NULL with a
+ * message.
  */
 fgv_commands *fgv_commands_new(fgv_device *device, int64_t n, fgv_pipeline *const *pipelines, const uint64_t *tables,
     const uint32_t *groups, const uint8_t *barrier, char *err, int err_size);

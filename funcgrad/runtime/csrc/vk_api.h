@@ -504,13 +504,14 @@ struct VkSubmitInfo {
 };
 #undef FGV_HEAD
 
-/* ---- functions: X(result, name, parameters). The last parameter of a vkCreate... but one is an allocator, unused. ---- */
+/* ---- functions: X(result, name, parameters); the const void * are allocators, which stay NULL ---- */
 #define FGV_GLOBAL_FUNCTIONS(X)                                                                                        \
     X(VkResult, vkEnumerateInstanceVersion, (uint32_t *))                                                              \
     X(VkResult, vkEnumerateInstanceExtensionProperties, (const char *, uint32_t *, VkExtensionProperties *))           \
     X(VkResult, vkCreateInstance, (const VkInstanceCreateInfo *, const void *, VkInstance *))
 
 #define FGV_INSTANCE_FUNCTIONS(X)                                                                                      \
+    X(void, vkDestroyInstance, (VkInstance, const void *))                                                             \
     X(VkResult, vkEnumeratePhysicalDevices, (VkInstance, uint32_t *, VkPhysicalDevice *))                              \
     X(void, vkGetPhysicalDeviceProperties, (VkPhysicalDevice, VkPhysicalDeviceProperties *))                           \
     X(void, vkGetPhysicalDeviceProperties2, (VkPhysicalDevice, VkPhysicalDeviceProperties2 *))                         \

@@ -1,6 +1,5 @@
-// Kernels, recorded lists of dispatches, and the one queue that everything goes through.
+// Recorded lists of dispatches, and the one queue that everything goes through.
 #include <algorithm>
-#include <cstring>
 
 #include "vk_internal.h"
 
@@ -9,98 +8,11 @@ namespace {
 
 constexpr uint64_t SLICE = 100'000'000; // ns of one wait: a lost device is noticed in between
 constexpr uint32_t PROFILED = 1024;     // dispatches in one query pool
+constexpr size_t MOST_TRANSIENTS = 1024;
 constexpr VkFlags STAGES = VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
 constexpr VkFlags WRITES = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
 constexpr VkFlags READS = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_TRANSFER_READ_BIT;
 
-// ---- SPIR-V: what the driver would not survive ----
-constexpr uint32_t MAGIC = 0x07230203, HEADER_WORDS = 5;
-constexpr uint32_t OP_ENTRY_POINT = 15, OP_EXECUTION_MODE = 16, OP_FUNCTION = 54;
-constexpr uint32_t GL_COMPUTE = 5, LOCAL_SIZE = 17;
-
-struct Local {
-    uint32_t size[3] = {0, 0, 0};
-};
-
-// The local size of the module's kernel; throws when the words cannot be a module with a compute entry point "main".
-Local inspect(const uint32_t *words, int64_t n) {
-    if (n < HEADER_WORDS || words[0] != MAGIC) throw std::runtime_error("not a SPIR-V module: it must begin with 0x07230203");
-    bool main = false, mode = false, function = false;
-    uint32_t entry = 0;
-    Local local;
-    for (int64_t at = HEADER_WORDS; at < n;) {
-        const uint32_t count = words[at] >> 16, op = words[at] & 0xffff;
-        if (count == 0 || count > n - at) throw std::runtime_error("not a SPIR-V module: an instruction goes beyond its end");
-        const uint32_t *operand = words + at + 1;
-        function = function || op == OP_FUNCTION;
-        if (op == OP_ENTRY_POINT && count >= 5 && operand[0] == GL_COMPUTE && !memcmp(operand + 2, "main\0\0\0", 8)) {
-            main = true;
-            entry = operand[1];
-        }
-        if (op == OP_EXECUTION_MODE && count >= 6 && operand[0] == entry && operand[1] == LOCAL_SIZE) {
-            mode = true;
-            std::copy_n(operand + 2, 3, local.size);
-        }
-        at += count;
-    }
-    if (!main || !function) throw std::runtime_error("the SPIR-V module has no compute entry point \"main\"");
-    if (!mode) throw std::runtime_error("the SPIR-V module has no LocalSize");
-    return local;
-}
-
-void check_local(const fgv_device *d, const Local &local, int subgroup) {
-    const auto &most = d->candidate->properties.limits;
-    uint64_t all = 1;
-    for (int i = 0; i < 3; ++i) {
-        if (local.size[i] == 0 || local.size[i] > most.maxComputeWorkGroupSize[i]) {
-            throw std::runtime_error("the device's groups are smaller than the kernel's LocalSize");
-        }
-        all *= local.size[i];
-    }
-    if (all > most.maxComputeWorkGroupInvocations) throw std::runtime_error("the device's groups are smaller than the kernel's LocalSize");
-    if (subgroup > 0 && local.size[0] % uint32_t(subgroup)) {
-        throw std::runtime_error("LocalSize must be a multiple of the subgroup size");
-    }
-}
-
-void check_subgroup(const fgv_device *d, int subgroup) {
-    const int64_t size = d->limits[0], least = d->limits[16], most = d->limits[17];
-    const bool fits = d->size_control ? subgroup >= least && subgroup <= most && !(subgroup & (subgroup - 1)) : subgroup == size;
-    if (!fits) {
-        throw std::runtime_error("the device's subgroups have " + std::to_string(least) + " to " + std::to_string(most) +
-            " invocations, not " + std::to_string(subgroup));
-    }
-}
-
-struct Module {
-    fgv_device *d;
-    VkShaderModule handle = nullptr;
-    ~Module() {
-        if (handle) d->vkDestroyShaderModule(d->handle, handle, nullptr);
-    }
-};
-
-void compile(Pipeline &pipeline, const uint32_t *spirv, int64_t n_words, int subgroup) {
-    fgv_device *d = pipeline.device;
-    Module module{d};
-    VkShaderModuleCreateInfo code{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO, nullptr, 0, size_t(n_words) * 4, spirv};
-    check(d, d->vkCreateShaderModule(d->handle, &code, nullptr, &module.handle), "vkCreateShaderModule");
-    VkPipelineShaderStageRequiredSubgroupSizeCreateInfo size{
-        VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO, nullptr, uint32_t(subgroup)};
-    VkComputePipelineCreateInfo info{};
-    info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
-    info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-    info.stage.pNext = subgroup > 0 && d->size_control ? &size : nullptr;
-    if (subgroup > 0 && d->full_subgroups) info.stage.flags = VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT;
-    info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
-    info.stage.module = module.handle;
-    info.stage.pName = "main";
-    info.layout = d->layout;
-    const std::shared_lock<std::shared_mutex> lock(d->cache_mutex);
-    check(d, d->vkCreateComputePipelines(d->handle, d->cache, 1, &info, nullptr, &pipeline.handle), "vkCreateComputePipelines");
-}
-
-// ---- lists of dispatches ----
 void check_groups(const fgv_device *d, const fgv_commands &c) {
     for (size_t i = 0; i < c.groups.size(); ++i) {
         if (int64_t(c.groups[i]) > d->limits[3 + i % 3]) {
@@ -115,7 +27,8 @@ void take_dispatches(fgv_commands &c, int64_t n, fgv_pipeline *const *pipelines,
     std::map<fgv_pipeline *, uint32_t> known;
     c.which.reserve(size_t(n));
     for (int64_t i = 0; i < n; ++i) {
-        if (!pipelines[i] || pipelines[i]->shared->device != c.device) throw std::runtime_error("dispatch " + std::to_string(i) + " has no pipeline of this device");
+        if (!pipelines[i] || pipelines[i]->shared->device != c.device)
+            throw std::runtime_error("dispatch " + std::to_string(i) + " has no pipeline of this device");
         const auto [it, added] = known.emplace(pipelines[i], uint32_t(c.pipelines.size()));
         if (added) c.pipelines.push_back(pipelines[i]->shared);
         c.which.push_back(it->second);
@@ -131,7 +44,8 @@ void begin(fgv_device *d, VkCommandBuffer buffer, VkFlags usage) {
 }
 
 VkCommandBuffer new_buffer_of(fgv_device *d, VkCommandPool pool) {
-    VkCommandBufferAllocateInfo info{VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, nullptr, pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
+    VkCommandBufferAllocateInfo info{
+        VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO, nullptr, pool, VK_COMMAND_BUFFER_LEVEL_PRIMARY, 1};
     VkCommandBuffer buffer = nullptr;
     check(d, d->vkAllocateCommandBuffers(d->handle, &info, &buffer), "vkAllocateCommandBuffers");
     return buffer;
@@ -188,28 +102,14 @@ void profile_some(fgv_device *d, fgv_commands &c, VkQueryPool pool, size_t first
     c.ticket = ticket;
     wait_for(d, ticket);
     std::vector<uint64_t> stamps(n + 1);
-    check(d, d->vkGetQueryPoolResults(d->handle, pool, 0, n + 1, stamps.size() * 8, stamps.data(), 8, VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
+    check(d,
+        d->vkGetQueryPoolResults(d->handle, pool, 0, n + 1, stamps.size() * 8, stamps.data(), 8,
+            VK_QUERY_RESULT_64_BIT | VK_QUERY_RESULT_WAIT_BIT),
         "vkGetQueryPoolResults");
     const uint32_t bits = d->candidate->timestamp_bits;
     const uint64_t mask = bits >= 64 ? ~uint64_t(0) : (uint64_t(1) << bits) - 1;
     const double unit = double(d->candidate->properties.limits.timestampPeriod);
     for (uint32_t i = 0; i < n; ++i) ns[first + i] = int64_t(double((stamps[i + 1] - stamps[i]) & mask) * unit);
-}
-
-// ---- the saved cache: the driver's data and a checksum, because drivers trust what they are given ----
-uint64_t checksum(const unsigned char *data, size_t n) { // FNV-1a
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < n; ++i) h = (h ^ data[i]) * 1099511628211u;
-    return h;
-}
-
-bool is_ours(const fgv_device *d, const void *data, size_t n) {
-    VkPipelineCacheHeaderVersionOne header;
-    if (n < sizeof header) return false;
-    memcpy(&header, data, sizeof header);
-    const VkPhysicalDeviceProperties &p = d->candidate->properties;
-    return header.headerSize >= sizeof header && header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
-        header.vendorID == p.vendorID && header.deviceID == p.deviceID && !memcmp(header.pipelineCacheUUID, p.pipelineCacheUUID, 16);
 }
 
 } // namespace
@@ -223,7 +123,10 @@ Lock locked(fgv_device *d) {
 
 VkCommandBuffer begin_transient(fgv_device *d) {
     VkCommandBuffer buffer = nullptr;
-    if (!d->transients.empty() && d->transients.front().first > d->completed) poll(d);
+    if (!d->transients.empty() && d->transients.front().first > d->completed) {
+        if (d->transients.size() >= MOST_TRANSIENTS) wait_for(d, d->transients.front().first);
+        else poll(d);
+    }
     if (!d->transients.empty() && d->transients.front().first <= d->completed) {
         buffer = d->transients.front().second;
         d->transients.pop_front();
@@ -251,7 +154,8 @@ void barrier(fgv_device *d, VkCommandBuffer buffer) {
 
 uint64_t submit(fgv_device *d, const VkCommandBuffer *buffers, uint32_t n) {
     const uint64_t ticket = d->submitted + 1;
-    VkTimelineSemaphoreSubmitInfo values{VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO, nullptr, 0, nullptr, 1, &ticket};
+    VkTimelineSemaphoreSubmitInfo values{
+        VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO, nullptr, 0, nullptr, 1, &ticket};
     VkSubmitInfo info{};
     info.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO;
     info.pNext = &values;
@@ -273,7 +177,7 @@ static void reached(fgv_device *d, uint64_t value) {
 void poll(fgv_device *d) {
     uint64_t value = 0;
     check(d, d->vkGetSemaphoreCounterValue(d->handle, d->timeline, &value), "vkGetSemaphoreCounterValue");
-    if (value > d->submitted) { // drivers signal everything when the device is lost
+    if (value == ~uint64_t(0)) { // what the specification lets a lost device say
         d->lost = true;
         alive(d);
     }
@@ -295,23 +199,6 @@ void wait_for(fgv_device *d, uint64_t ticket) {
 } // namespace fgv
 
 using namespace fgv;
-
-fgv_pipeline *fgv_pipeline_new(fgv_device *d, const uint32_t *spirv, int64_t n_words, int subgroup, char *err, int err_size) {
-    return guarded<fgv_pipeline *>(nullptr, err, err_size, [&] {
-        alive(d);
-        const Local local = inspect(spirv, n_words);
-        if (subgroup > 0) check_subgroup(d, subgroup);
-        check_local(d, local, subgroup);
-        auto pipeline = std::make_unique<fgv_pipeline>();
-        pipeline->shared = std::make_shared<Pipeline>(d);
-        compile(*pipeline->shared, spirv, n_words, subgroup);
-        return pipeline.release();
-    });
-}
-
-void fgv_pipeline_free(fgv_pipeline *pipeline) {
-    if (pipeline && !in_forked_child()) delete pipeline;
-}
 
 fgv_commands *fgv_commands_new(fgv_device *d, int64_t n, fgv_pipeline *const *pipelines, const uint64_t *tables,
     const uint32_t *groups, const uint8_t *barriers, char *err, int err_size) {
@@ -340,6 +227,7 @@ void fgv_commands_free(fgv_commands *commands) {
 int64_t fgv_submit(fgv_device *d, fgv_commands *commands, char *err, int err_size) {
     return guarded<int64_t>(-1, err, err_size, [&] {
         const Lock lock = locked(d);
+        if (!commands || commands->device != d) throw std::runtime_error("the commands are not of this device");
         collect(d);
         VkCommandBuffer copies = record_pending(d);
         const VkCommandBuffer buffers[2] = {copies ? copies : commands->buffer, commands->buffer};
@@ -376,50 +264,17 @@ int fgv_done(fgv_device *d, int64_t ticket) {
 int fgv_profile(fgv_device *d, fgv_commands *commands, int64_t *ns, char *err, int err_size) {
     return guarded<int>(-1, err, err_size, [&] {
         const Lock lock = locked(d);
+        if (!commands || commands->device != d) throw std::runtime_error("the commands are not of this device");
         if (!d->candidate->timestamp_bits) throw std::runtime_error("the device has no timestamps");
         flush(d);
         Queries queries{d};
-        VkQueryPoolCreateInfo info{VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, PROFILED + 1, 0};
+        VkQueryPoolCreateInfo info{
+            VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, PROFILED + 1, 0};
         check(d, d->vkCreateQueryPool(d->handle, &info, nullptr, &queries.pool), "vkCreateQueryPool");
         for (size_t first = 0; first < commands->which.size(); first += PROFILED) {
-            profile_some(d, *commands, queries.pool, first, uint32_t(std::min<size_t>(PROFILED, commands->which.size() - first)), ns);
+            profile_some(d, *commands, queries.pool, first,
+                uint32_t(std::min<size_t>(PROFILED, commands->which.size() - first)), ns);
         }
-        return 0;
-    });
-}
-
-int fgv_cache_save(fgv_device *d, void *data, int64_t *n) {
-    return guarded<int>(-1, nullptr, 0, [&] {
-        alive(d);
-        const std::unique_lock<std::shared_mutex> lock(d->cache_mutex);
-        size_t size = 0;
-        check(d, d->vkGetPipelineCacheData(d->handle, d->cache, &size, nullptr), "vkGetPipelineCacheData");
-        if (data) {
-            if (*n < int64_t(size + sizeof(uint64_t))) return -1;
-            check(d, d->vkGetPipelineCacheData(d->handle, d->cache, &size, data), "vkGetPipelineCacheData");
-            const uint64_t sum = checksum(static_cast<unsigned char *>(data), size);
-            memcpy(static_cast<char *>(data) + size, &sum, sizeof sum);
-        }
-        *n = int64_t(size + sizeof(uint64_t));
-        return 0;
-    });
-}
-
-int fgv_cache_load(fgv_device *d, const void *data, int64_t n) {
-    return guarded<int>(-1, nullptr, 0, [&] {
-        alive(d);
-        uint64_t sum = 0;
-        if (n < int64_t(sizeof sum)) return -1;
-        const size_t size = size_t(n) - sizeof sum;
-        memcpy(&sum, static_cast<const char *>(data) + size, sizeof sum);
-        if (sum != checksum(static_cast<const unsigned char *>(data), size) || !is_ours(d, data, size)) return -1;
-        VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, size, data};
-        VkPipelineCache loaded = nullptr;
-        check(d, d->vkCreatePipelineCache(d->handle, &info, nullptr, &loaded), "vkCreatePipelineCache");
-        const std::unique_lock<std::shared_mutex> lock(d->cache_mutex);
-        const VkResult result = d->vkMergePipelineCaches(d->handle, d->cache, 1, &loaded);
-        d->vkDestroyPipelineCache(d->handle, loaded, nullptr);
-        check(d, result, "vkMergePipelineCaches");
         return 0;
     });
 }

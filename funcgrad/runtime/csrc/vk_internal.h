@@ -39,9 +39,15 @@ struct Candidate {
 };
 
 struct Instance : InstanceFunctions {
+    Instance() = default;
+    Instance(const Instance &) = delete;
     VkInstance handle = nullptr;
     std::vector<Candidate> devices; // the usable ones, in order
     std::string left_out;           // names the others
+
+    ~Instance() { // only where something failed: once it is in use it stays until the process ends
+        if (handle && vkDestroyInstance) vkDestroyInstance(handle, nullptr);
+    }
 };
 const Instance &instance();
 bool in_forked_child();
@@ -136,8 +142,12 @@ void alive(const fgv_device *d);                              // throws when the
 // vk_memory.cpp
 Buffer new_buffer(fgv_device *d, int64_t size, VkFlags usage, VkFlags properties);
 void destroy(fgv_device *d, Buffer &buffer);
-void collect(fgv_device *d);            // really frees what is not in use any more
-uint64_t flush(fgv_device *d);          // submits the pending copies; returns the last ticket
+void collect(fgv_device *d); // really frees what is not in use any more
+// The buffer that holds an address, and where; throws unless n bytes from there are one allocation's.
+std::pair<VkBuffer, VkDeviceSize> find(fgv_device *d, uint64_t address, int64_t n);
+
+// vk_transfer.cpp
+uint64_t flush(fgv_device *d);                 // submits the pending copies; returns the last ticket
 VkCommandBuffer record_pending(fgv_device *d); // nullptr when there are none
 void pending_submitted(fgv_device *d, VkCommandBuffer buffer, uint64_t ticket);
 
