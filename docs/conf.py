@@ -83,8 +83,9 @@ def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: A
 def shorter_signature(app: Any, what: str, name: str, obj: Any, options: Any, args: str | None, result: str) -> Any:
     """Leave out types that say nothing."""
     if args is not None:
-        args = re.sub(r": Any(?= =|,|\))", "", args)
-    return args, None if result == "Any" else result
+        args = re.sub(r"(\w): (?:~?typing\.)?Any = ", r"\1=", args)
+        args = re.sub(r"(\w): (?:~?typing\.)?Any(?=,|\))", r"\1", args)
+    return args, None if result in ("Any", "~typing.Any", "typing.Any", "None") else result
 
 
 def plain_builtins(app: Any, doctree: Any) -> None:

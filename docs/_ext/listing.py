@@ -80,7 +80,7 @@ class Listing(SphinxDirective):
 
     has_content = True
     required_arguments = 1
-    option_spec = {"same-as": directives.unchanged}
+    option_spec = {"same-as": directives.unchanged, "inherited": directives.flag}
 
     def run(self) -> list[nodes.Node]:
         """Return the table and the entries."""
@@ -89,6 +89,8 @@ class Listing(SphinxDirective):
             lines = [alias(module, name, self.options["same-as"]) for name in names]
             return self.parse_text_to_nodes("\n".join(lines))
         entries = [line for name, text in names.items() for line in entry(module, name, text)]
+        if "inherited" in self.options:
+            entries = [line.replace(":members:", ":members:\n   :inherited-members:") for line in entries]
         in_module = module in sys.modules
         lines = [f".. currentmodule:: {module if in_module else module.rpartition('.')[0]}", ""]
         if in_module and len(names) > 1:
