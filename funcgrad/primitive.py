@@ -156,7 +156,8 @@ class Primitive:
 
     # -- shared --------------------------------------------------------------------------------------------------
     def _missing(self, rule: str) -> MissingRule:
-        return MissingRule(message(self.name, f"has no {rule} rule; define {type(self).__name__}.{rule}"))
+        name = self.name or type(self).__name__
+        return MissingRule(message(name, f"has no {rule} rule; define {type(self).__name__}.{rule}"))
 
     def infer_all(self, *avals: Aval) -> tuple[Aval, ...]:
         """Return the types of all results as a tuple."""

@@ -282,3 +282,9 @@ def test_an_instruction_that_there_is_not() -> None:
     with fg.default_device("cpu"), pytest.raises(MissingRule, match="instruction for floats, got 'tannh'"):
         fg.jit(lambda x: bind(cls(), x))(fnp.ones(3))
     assert {"tanh", "select", "div_nz"} <= set(Program.names())
+
+
+def test_a_class_without_a_name_is_called_by_its_own() -> None:
+    unnamed: Any = type("Unnamed", (Primitive,), {})
+    with pytest.raises(MissingRule, match=r"^Unnamed: has no infer rule; define Unnamed.infer"):
+        bind(unnamed(), fnp.ones(3))
