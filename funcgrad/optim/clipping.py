@@ -79,7 +79,7 @@ def scaled_norm(grads: Tree) -> ScaledNorm:
         return ScaledNorm(fnp.ones(()), fnp.zeros(()), fnp.zeros(0))
     dtype = wide_dtype(leaves)
     wide = [cast(fnp.asarray(x), dtype) for x in leaves]
-    peaks = fnp.stack([fnp.max(fnp.abs(x), initial=0.0) for x in wide])
+    peaks = fnp.stack([fnp.max(fnp.abs(x)) if math.prod(x.shape) else fnp.zeros((), dtype) for x in wide])
     top = fnp.max(peaks)
     scale = fnp.where(top < math.inf, fnp.clip(top, _TINY, _HUGE), 1.0)  # 1, so that what is not finite shows
     return ScaledNorm(scale, fnp.sqrt(_sum_of([fnp.sum(fnp.square(x / scale)) for x in wide])), peaks)
