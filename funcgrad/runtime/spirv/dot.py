@@ -12,7 +12,6 @@ from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, V
 __all__ = ["lower_dot"]
 
 DEPTH = 16  # of a tile: elements along the summed axis
-BUSY = 264  # groups that keep a large device busy
 
 
 class View(NamedTuple):
@@ -38,12 +37,18 @@ class Product(NamedTuple):
 
 
 class Tile(NamedTuple):
-    """How a group computes: a block of m times n, of which each invocation has rows times columns."""
+    """How a group computes: a block of m times n, of which each invocation has rows times columns.
+
+    ``rate`` is what a large device does when it is full of such groups, in operations a second, and ``resident`` how
+    many fill it (measured on an H200; the ratios between tiles are what matters).
+    """
 
     m: int
     n: int
     rows: int
     columns: int
+    rate: float
+    resident: int
 
     @property
     def threads(self) -> int:
@@ -51,7 +56,9 @@ class Tile(NamedTuple):
         return self.m // self.rows * (self.n // self.columns)
 
 
-TILES = (Tile(128, 128, 8, 8), Tile(64, 64, 4, 4), Tile(32, 32, 4, 4))
+TILES = (Tile(128, 128, 8, 8, 41e12, 264), Tile(64, 64, 8, 8, 38e12, 660), Tile(32, 32, 4, 4, 27e12, 1320))
+SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+STEP = 0.25e-6  # seconds for one step along the summed axis, however little there is to do
 
 
 def parse(words: Sequence[int]) -> Product:
@@ -88,17 +95,22 @@ def lower_dot(words: Sequence[int], target: Target) -> tuple[list[Dispatch], lis
 
 
 def _choose(p: Product, target: Target) -> tuple[Tile, int]:
-    """The largest tile that keeps the device busy; failing that a small one, and the summed axis in parts."""
-    batch = math.prod(p.batch)
+    """The tile, and the number of parts of the summed axis, that should take the least time."""
     if target.software:
         return TILES[-1], 1
-    for tile in TILES[:-1]:
-        if math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * batch >= BUSY // 2:
-            return tile, 1
-    tile = TILES[-1] if min(p.m, p.n) <= 32 or p.m * p.n * batch < 64 * 64 * 16 else TILES[1]
-    groups = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * batch
-    splits = max(1, min(BUSY // groups, p.k // (4 * DEPTH)))
-    return tile, splits
+    choices = [(t, s) for t in TILES for s in SPLITS if s == 1 or s <= p.k // (2 * DEPTH)]
+    return min(choices, key=lambda c: _seconds(p, *c))
+
+
+def _seconds(p: Product, tile: Tile, splits: int) -> float:
+    """An estimate: groups come in waves, a step along the summed axis has a latency, and parts must be added."""
+    blocks = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * math.prod(p.batch)
+    depth = _part(p, splits)
+    waves = math.ceil(blocks * splits / tile.resident)
+    work = waves * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
+    latency = waves * depth / DEPTH * STEP
+    count = math.prod(p.batch) * p.m * p.n
+    return max(work, latency) + (3e-6 + 8 * count * splits / 2e12 if splits > 1 else 0)
 
 
 def _part(p: Product, splits: int) -> int:
