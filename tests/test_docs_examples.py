@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import funcgrad as fg
-from funcgrad import errors
+from funcgrad import errors, primitive
 
 DOCS = Path(__file__).parent.parent / "docs"
 FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.M | re.S)
@@ -52,6 +52,7 @@ def run(block: Block, names: dict[str, Any], page: str) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(DOCS).as_posix())
 def test_the_examples_of_a_page(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(primitive, "REGISTRY", dict(primitive.REGISTRY))  # a page may define primitives
     names: dict[str, Any] = {"__name__": "page"}
     with fg.default_device("cpu"):
         for block in blocks(page):
