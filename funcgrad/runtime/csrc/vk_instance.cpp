@@ -124,10 +124,9 @@ std::unique_ptr<Instance> make_instance() {
     for (VkPhysicalDevice handle : listed<VkPhysicalDevice>(
              [&](uint32_t *n, VkPhysicalDevice *p) { return in->vkEnumeratePhysicalDevices(in->handle, n, p); })) {
         Candidate c = examine(*in, handle);
+        const std::string why = std::string(c.properties.deviceName) + ": " + c.unusable;
         if (c.unusable.empty()) in->devices.push_back(c);
-        else
-            in->left_out +=
-                (in->left_out.empty() ? "" : "; ") + std::string(c.properties.deviceName) + ": " + c.unusable;
+        else in->left_out += (in->left_out.empty() ? "" : "; ") + why;
     }
     std::stable_sort(in->devices.begin(), in->devices.end(), [](auto &a, auto &b) { return rank(a) < rank(b); });
     pthread_atfork(nullptr, nullptr, [] { forked = true; });
@@ -160,9 +159,7 @@ bool in_forked_child() { return forked; }
 const Instance &instance() {
     static std::mutex mutex;
     static Instance *made = nullptr;
-    if (forked)
-        throw std::runtime_error(
-            "Vulkan cannot be used in a forked process whose parent used it: start the process by spawn");
+    if (forked) throw std::runtime_error("the parent process uses Vulkan: start the process by spawn, not by fork");
     const std::lock_guard<std::mutex> lock(mutex);
     if (!made) made = make_instance().release();
     return *made;

@@ -100,8 +100,9 @@ void start_reading(fgv_device *d, Half &half) {
 void finish_reading(fgv_device *d, Half &half) {
     if (half.ticket) {
         wait_for(d, half.ticket);
-        for (const Part &part : half.parts)
+        for (const Part &part : half.parts) {
             memcpy(part.to, d->readback.mapped + part.region.dstOffset, size_t(part.region.size));
+        }
     }
     half = Half();
 }
@@ -112,9 +113,10 @@ void read_parts(fgv_device *d, int count, const uint64_t *address, void *const *
     Lock lock = locked(d);
     for (int i = 0; i < count; ++i) find(d, address[i], n[i]);
     const VkFlags host = VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT | VK_MEMORY_PROPERTY_HOST_COHERENT_BIT;
-    if (!d->readback.handle)
+    if (!d->readback.handle) {
         d->readback =
             new_buffer(d, READBACK, VK_BUFFER_USAGE_TRANSFER_DST_BIT, host | VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+    }
     Half halves[2];
     int now = 0;
     auto turn = [&] {
@@ -146,21 +148,22 @@ void read_parts(fgv_device *d, int count, const uint64_t *address, void *const *
 VkCommandBuffer record_pending(fgv_device *d) {
     if (d->pending.empty()) return nullptr;
     VkCommandBuffer buffer = begin_transient(d);
-    barrier(d, buffer);
-    std::vector<VkBufferCopy> regions;
-    for (size_t i = 0; i < d->pending.size();) {
-        const Copy &first = d->pending[i];
-        if (first.barrier) barrier(d, buffer);
-        regions.clear();
-        do regions.push_back(d->pending[i++].region);
-        while (i < d->pending.size() && d->pending[i].from == first.from && d->pending[i].to == first.to &&
-            !d->pending[i].barrier);
-        d->vkCmdCopyBuffer(buffer, first.from, first.to, uint32_t(regions.size()), regions.data());
-    }
-    const VkResult result = d->vkEndCommandBuffer(buffer);
-    if (result != VK_SUCCESS) {
+    try {
+        barrier(d, buffer);
+        std::vector<VkBufferCopy> regions;
+        for (size_t i = 0; i < d->pending.size();) {
+            const Copy &first = d->pending[i];
+            if (first.barrier) barrier(d, buffer);
+            regions.clear();
+            do regions.push_back(d->pending[i++].region);
+            while (i < d->pending.size() && d->pending[i].from == first.from && d->pending[i].to == first.to &&
+                !d->pending[i].barrier);
+            d->vkCmdCopyBuffer(buffer, first.from, first.to, uint32_t(regions.size()), regions.data());
+        }
+        check(d, d->vkEndCommandBuffer(buffer), "vkEndCommandBuffer");
+    } catch (...) {
         end_transient(d, buffer, 0);
-        check(d, result, "vkEndCommandBuffer");
+        throw;
     }
     return buffer;
 }
@@ -214,8 +217,8 @@ int fgv_copy(fgv_device *d, uint64_t to, uint64_t from, int64_t n, char *err, in
         const auto source = find(d, from, n);
         const auto target = find(d, to, n);
         if (n > 0 && overlap(to, from, uint64_t(n), uint64_t(n))) throw std::runtime_error("the copy overlaps itself");
-        if (n > 0)
-            add_copy(d, {source.first, target.first, {source.second, target.second, VkDeviceSize(n)}, from, to, false});
+        const VkBufferCopy region{source.second, target.second, VkDeviceSize(n)};
+        if (n > 0) add_copy(d, {source.first, target.first, region, from, to, false});
         return 0;
     });
 }
