@@ -11,6 +11,7 @@ from funcgrad.runtime.spirv.instructions import Unsupported
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.order import lower_cumulative, lower_sort
 from funcgrad.runtime.spirv.pointwise import lower_map
+from funcgrad.runtime.spirv.reduce import lower_reduce
 from funcgrad.runtime.spirv.words import Lowered
 
 __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
@@ -18,6 +19,7 @@ __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
 # By the number of the kind (``fg_kind`` in csrc/fg.h): from words to dispatches and the bytes of each scratch.
 LOWERINGS: dict[int, Callable[[Sequence[int], Target], tuple[list[Dispatch], list[int]]]] = {
     0: lower_map,
+    1: lower_reduce,
     2: lower_dot,
     3: lower_take,
     4: lower_scatter,

@@ -1,0 +1,280 @@
+"""REDUCE nodes as kernels: a few invocations, side by side or one above the other, for each result.
+
+Where the reduced elements are neighbours, so are the invocations that share a result ("rows"); where the kept ones are,
+neighbouring invocations have neighbouring results ("columns").  When there are too few results to keep a device busy,
+the reduced range is cut into segments, whose states a second kernel joins in their order.  Everything is split by shape
+alone, so results are the same each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from funcgrad.runtime.spirv.folds import ARGMAX, ARGMIN, FLOATS, Fold, GroupFold, State, make_fold
+from funcgrad.runtime.spirv.instructions import MEMORY, SIZES, load, narrow
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable, spread_groups
+from funcgrad.runtime.spirv.words import Lowered, Operand, Table, coalesce, coordinates, count, read_operand
+
+__all__ = ["lower_reduce"]
+
+AT_ONCE = 8  # elements that an invocation loads before it uses them
+BUSY = 1024  # groups that keep a device busy
+
+
+class Reduction(NamedTuple):
+    """The words of a REDUCE node."""
+
+    op: int
+    keep: list[int]
+    red: list[int]
+    given: Operand  # with strides for the kept and then the reduced dimensions
+    out: Operand
+
+
+def read(words: Sequence[int]) -> Reduction:
+    """The parts of a node, with dimensions merged; the order of reduced ones stays only where it counts."""
+    op, nk = words[0], words[1]
+    keep = list(words[2 : 2 + nk])
+    at = 2 + nk
+    nr = words[at]
+    red = list(words[at + 1 : at + 1 + nr])
+    at += 1 + nr
+    given, out = read_operand(words, at, nk + nr), read_operand(words, at + 3 + nk + nr, nk)
+    order = sorted(range(nk), key=lambda d: -abs(given.strides[d]))
+    keep, (kept, written) = coalesce(
+        [keep[d] for d in order], [[given.strides[d] for d in order], [out.strides[d] for d in order]]
+    )
+    steps = list(given.strides[nk:])
+    if op not in (ARGMAX, ARGMIN):
+        order = sorted(range(nr), key=lambda d: -abs(steps[d]))
+        red, steps = [red[d] for d in order], [steps[d] for d in order]
+    red, (reduced,) = coalesce(red, [steps])
+    return Reduction(
+        op, keep, red, given._replace(strides=(*kept, *reduced)), out._replace(strides=tuple(written))
+    )
+
+
+class Shape(NamedTuple):
+    """How the work is split: invocations for a result, results of a group, and segments."""
+
+    members: int
+    results: int
+    segments: int
+    segment: int
+    rows: bool
+
+
+def power_of_two(n: int, most: int) -> int:
+    """The smallest power of two that is at least n, but at most ``most``."""
+    return min(1 << max(n - 1, 0).bit_length(), most)
+
+
+def split(n_out: int, n_red: int, rows: bool, target: Target) -> Shape:
+    """The split by shape alone."""
+    local = min(256, 1 << (target.most_invocations.bit_length() - 1))
+    if rows:
+        members = power_of_two(-(-n_red // AT_ONCE), local)
+        if n_red >= 32:
+            members = max(members, min(32, local))
+    elif n_red <= 2 * AT_ONCE or n_out >= local * BUSY:
+        members = 1
+    else:
+        members = local // power_of_two(n_out, 32)
+    results = local // members
+    groups = -(-n_out // results)
+    segments = 1
+    if groups < BUSY // 2:
+        segments = max(1, min(BUSY // groups, n_red // (members * AT_ONCE * 2), target.most_groups[2]))
+    segment = -(-n_red // segments)
+    return Shape(members, results, -(-n_red // max(segment, 1)) or 1, segment, rows)
+
+
+class _Source:
+    """Where a kernel's elements come from: memory, or the states of segments."""
+
+    def open(self, k: Kernel, table: Table) -> None:
+        """Get addresses, before any branch."""
+        raise NotImplementedError
+
+    def start(self, result: Value) -> None:
+        """Say which result's elements will be asked for."""
+        raise NotImplementedError
+
+    def get(self, at: Value) -> list[Value]:
+        """One element, as memory has it."""
+        raise NotImplementedError
+
+    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
+        """Take elements in."""
+        raise NotImplementedError
+
+
+class _Elements(_Source):
+    def __init__(self, r: Reduction, fold: Fold) -> None:
+        self.r, self.kind = r, fold
+
+    def open(self, k: Kernel, table: Table) -> None:
+        r = self.r
+        self.place = table.place(r.given, (*r.keep, *r.red), r.given.strides)
+        self.memory = k.operand(self.place.number, MEMORY[r.given.dtype])
+
+    def start(self, result: Value) -> None:
+        zero = result.k.const(0, "u")
+        kept = [*coordinates(result, self.r.keep), *[zero] * len(self.r.red)]
+        self.base = self.place.index(kept, zero)
+
+    def get(self, at: Value) -> list[Value]:
+        index = self.base
+        for x, step in zip(coordinates(at, self.r.red), self.place.steps[len(self.r.keep) :], strict=True):
+            index = index + x * step
+        return [load(self.memory, index, self.r.given.dtype)]
+
+    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
+        t = self.kind.types[0]
+        return self.kind.several(state, [x[0].bits(t) for x in loaded], at)
+
+
+class _States(_Source):
+    """Planes in scratch: one for each value of a state, segment by segment."""
+
+    def __init__(self, fold: Fold, n_out: int, segments: int) -> None:
+        self.kind, self.n_out, self.segments = fold, n_out, segments
+
+    def open(self, k: Kernel, table: Table) -> None:
+        self.planes: list[Memory] = []
+        for n, t in enumerate(self.kind.types):
+            number = table.number(~0, n * self.n_out * self.segments * 4)
+            self.planes.append(k.operand(number, t))
+
+    def start(self, result: Value) -> None:
+        self.result = result
+
+    def get(self, at: Value) -> list[Value]:
+        return [p.load(at * self.n_out + self.result) for p in self.planes]
+
+    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
+        for x in loaded:
+            state = self.kind.join(state, x)
+        return state
+
+
+class _Stage:
+    """One kernel: the states of all results, or of all segments of them."""
+
+    def __init__(self, fold: Fold, source: _Source, n_out: int, n_red: int, shape: Shape, target: Target) -> None:
+        self.fold, self.source, self.n_out, self.n_red, self.shape = fold, source, n_out, n_red, shape
+        self.groups = spread_groups(-(-n_out // shape.results), target)
+        self.k = k = Kernel(target, (shape.members * shape.results, 1, 1))
+        self.table = Table()
+        source.open(k, self.table)
+        t = k.thread()
+        if shape.rows:
+            self.member, result = t & (shape.members - 1), t // shape.members
+        else:
+            self.member, result = t // shape.results, t & (shape.results - 1)
+        self.group = GroupFold(k, shape.members, shape.results, shape.rows, self.member, result)
+        number = k.group(0)
+        if self.groups[1] > 1:
+            number = number + k.group(1) * self.groups[0]
+        self.result = number * shape.results + result
+        self.inside = self.result < n_out
+
+    def state(self) -> State:
+        """The state of a result's segment, in every invocation of that result."""
+        k, shape = self.k, self.shape
+        self.source.start(k.select(self.inside, self.result, k.const(self.n_out - 1, "u")))
+        first, end = self.member, k.const(self.n_red, "u")
+        if shape.segments > 1:
+            start = k.group(2) * shape.segment
+            stop = start + shape.segment
+            first, end = first + start, k.select(stop < self.n_red, stop, end)
+        at = k.variable(first)
+        kept = [k.variable(v) for v in self.fold.empty(k)]
+        step = shape.members
+        most = -(-shape.segment // step)
+        if most >= AT_ONCE:
+            ahead = (AT_ONCE - 1) * step
+            last = k.select(end > ahead, end - ahead, k.const(0, "u"))
+            with k.while_(lambda: at.get() < last):
+                self._take(kept, [at.get() + j * step for j in range(AT_ONCE)])
+                at.set(at.get() + AT_ONCE * step)
+        with k.while_(lambda: at.get() < end):
+            self._take(kept, [at.get()])
+            at.set(at.get() + step)
+        return self.group(self.fold, [v.get() for v in kept])
+
+    def _take(self, kept: list[Variable], at: list[Value]) -> None:
+        loaded = [self.source.get(i) for i in at]
+        for variable, value in zip(kept, self.source.fold([v.get() for v in kept], loaded, at), strict=True):
+            variable.set(value)
+
+    def writes(self) -> Value:
+        """Whether an invocation writes its result."""
+        return self.inside & self.member.eq(0) if self.shape.members > 1 else self.inside
+
+    def dispatch(self) -> Dispatch:
+        """The finished dispatch."""
+        groups = (self.groups[0], self.groups[1], self.shape.segments)
+        return Dispatch(self.k.code(), groups, tuple(self.table.rows), self.group.subgroup)
+
+
+def _segments(stage: _Stage) -> Dispatch:
+    """States to scratch."""
+    k, shape = stage.k, stage.shape
+    planes = [
+        k.operand(stage.table.number(~0, n * stage.n_out * shape.segments * 4), t) for n, t in enumerate(stage.fold.types)
+    ]
+    state = stage.state()
+    with k.if_(stage.writes()):
+        for p, v in zip(planes, state, strict=True):
+            p.store(k.group(2) * stage.n_out + stage.result, v)
+    return stage.dispatch()
+
+
+def _results(stage: _Stage, r: Reduction) -> Dispatch:
+    """Results to where they belong."""
+    k = stage.k
+    place = stage.table.place(r.out, r.keep, r.out.strides)
+    memory = k.operand(place.number, MEMORY[r.out.dtype])
+    x = converted(stage.fold.finish(stage.state()), r)
+    with k.if_(stage.writes()):
+        memory.store(place.index(coordinates(stage.result, r.keep), k.const(0, "u")), x)
+    return stage.dispatch()
+
+
+def converted(x: Value, r: Reduction) -> Value:
+    """A result as its memory has it; sums of truth values may be floats."""
+    if r.out.dtype in FLOATS and x.t != "f":
+        x = x.k.unary("ConvertSToF" if x.t == "i" else "ConvertUToF", x, "f")
+    return narrow(x, r.out.dtype)
+
+
+def by_rows(r: Reduction) -> bool:
+    """Whether the reduced elements are the closer ones."""
+    size, nk = SIZES[r.given.dtype], len(r.keep)
+    if not nk:
+        return True
+    if not r.red:
+        return False
+    row, column = abs(r.given.strides[-1]), abs(r.given.strides[nk - 1])
+    if row == size and r.red[-1] >= 4:
+        return True
+    return column != size and r.red[-1] >= r.keep[-1]
+
+
+def lower_reduce(words: Sequence[int], target: Target) -> Lowered:
+    """The dispatches of a REDUCE node: one, or one for segments and one that joins them."""
+    r = read(words)
+    n_out, n_red = count(r.keep), count(r.red)
+    if not n_out:
+        return Lowered([], [])
+    fold = make_fold(r.op, r.given.dtype)
+    shape = split(n_out, n_red, by_rows(r), target)
+    first = _Stage(fold, _Elements(r, fold), n_out, n_red, shape, target)
+    if shape.segments == 1:
+        return Lowered([_results(first, r)], [])
+    again = split(n_out, shape.segments, n_out == 1, target)._replace(segments=1, segment=shape.segments)
+    second = _Stage(fold, _States(fold, n_out, shape.segments), n_out, shape.segments, again, target)
+    size = len(fold.types) * n_out * shape.segments * 4
+    return Lowered([_segments(first), _results(second, r)], [size])
