@@ -6,34 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from funcgrad.runtime.spirv.elements import F32, I32, SIZES, U32, load, memory, store
+from funcgrad.runtime.spirv.elements import F32, I32, U32, load, memory, store
 from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable
+from funcgrad.runtime.spirv.matrix import lower_matrix, matrix_seconds
+from funcgrad.runtime.spirv.product import Product, View, batch_index, join, lowest, offset, parse, smaller, sum_of
 
 __all__ = ["lower_dot"]
 
 DEPTH = 16  # of a tile: elements along the summed axis
-
-
-class View(NamedTuple):
-    """An operand: where it is, and strides in elements along the batch axes and its two matrix axes."""
-
-    slot: int
-    dtype: int
-    offset: int
-    strides: tuple[int, ...]
-
-
-class Product(NamedTuple):
-    """The words of a DOT node."""
-
-    dtype: int
-    batch: tuple[int, ...]
-    m: int
-    n: int
-    k: int
-    a: View
-    b: View
-    c: View
 
 
 class Tile(NamedTuple):
@@ -61,37 +41,17 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEP = 0.25e-6  # seconds for one step along the summed axis, however little there is to do
 
 
-def parse(words: Sequence[int]) -> Product:
-    """Read the words of a DOT node."""
-    dtype, nb = words[0], words[1]
-    batch = tuple(words[2 : 2 + nb])
-    at = 2 + nb
-    m, n, k = words[at : at + 3]
-    at += 3
-    views = []
-    for _ in range(3):
-        slot, kind, offset = words[at : at + 3]
-        size = SIZES[kind]
-        views.append(View(slot, kind, offset, tuple([s // size for s in words[at + 3 : at + 5 + nb]])))
-        at += 5 + nb
-    return Product(dtype, batch, m, n, k, *views)
-
-
-def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:
-    """The view with its lowest address as its offset, and the index of its first element from there."""
-    base = sum([-s * (d - 1) for s, d in zip(v.strides, dims, strict=True) if s < 0])
-    return v._replace(offset=v.offset - base * SIZES[v.dtype]), base
-
-
 def lower_dot(words: Sequence[int], target: Target) -> tuple[list[Dispatch], list[int]]:
     """Return the launches of a DOT node, and the bytes of scratch that they need."""
     p = parse(words)
     tile, splits = _choose(p, target)
+    if matrix_seconds(p, target) < _seconds(p, tile, splits):
+        return lower_matrix(p, target)
     splits = math.ceil(p.k / _part(p, splits))
     if splits == 1:
         return [_tiles(p, tile, 1, target)], []
     count = math.prod(p.batch) * p.m * p.n
-    return [_tiles(p, tile, splits, target), _join(p, splits, count, target)], [4 * count * splits]
+    return [_tiles(p, tile, splits, target), join(p, splits, target)], [4 * count * splits]
 
 
 def _choose(p: Product, target: Target) -> tuple[Tile, int]:
@@ -208,7 +168,7 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     z = min(batches * splits, target.most_groups[2])
     # Where groups along y and z are more than there is work, the last does its work several times.
     number = smaller(k.group(2) + k.group(1) * z, batches * splits - 1)
-    index = _batch_index(number if splits == 1 else number % batches, p.batch)
+    index = batch_index(number if splits == 1 else number % batches, p.batch)
     part = _part(p, splits)
     begin = k.const(0, "u") if splits == 1 else number // batches * part
     stop = k.const(p.k, "u") if splits == 1 else smaller(begin + part, p.k)
@@ -275,52 +235,6 @@ def _store(
                 store(out, where, total.get())
 
 
-def _join(p: Product, splits: int, count: int, target: Target) -> Dispatch:
-    """The launch that adds the parts of a split product."""
-    k = Kernel(target, (128, 1, 1))
-    c, first = lowest(p.c, (*p.batch, p.m, p.n))
-    parts, out = memory(k, 0, p.dtype), memory(k, 1, c.dtype)
-    i = (k.group(0) + k.group(1) * min(math.ceil(count / 128), 65535)) * 128 + k.thread()
-    with k.if_(i < count):
-        total = load(parts, i)
-        for s in range(1, splits):
-            total = total + load(parts, i + s * count)
-        n, rest = i % p.n, i // p.n
-        index = [*_batch_index(rest // p.m, p.batch), rest % p.m, n]
-        where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
-        store(out, where, total)
-    x = min(math.ceil(count / 128), 65535)
-    return Dispatch(k.code(), (x, math.ceil(math.ceil(count / 128) / x), 1), ((~0, 0), (c.slot, c.offset)))
-
-
-# -- small pieces ------------------------------------------------------------------------------------------------
 def multiply_add(k: Kernel, x: Value, y: Value, z: Value) -> Value:
     """x * y + z."""
     return k.ext("Fma", "f", x, y, z) if x.t == "f" else x * y + z
-
-
-def smaller(x: Value, limit: int) -> Value:
-    """The minimum of an index and a constant."""
-    return x.k.select(x < limit, x, limit)
-
-
-def offset(x: Value, stride: int) -> Value:
-    """x * stride; negative strides wrap."""
-    return x * (stride & 0xFFFFFFFF)
-
-
-def sum_of(k: Kernel, xs: Sequence[Value], first: int) -> Value:
-    """The sum of indices and a constant."""
-    total = k.const(first, "u")
-    for x in xs:
-        total = total + x
-    return total
-
-
-def _batch_index(number: Value, dims: Sequence[int]) -> list[Value]:
-    """The index along each axis of a row-major number."""
-    out = []
-    for d in reversed(dims):
-        out.append(number % d)
-        number = number // d
-    return list(reversed(out))

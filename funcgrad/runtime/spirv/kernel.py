@@ -2,8 +2,8 @@
 
 A kernel gets, as its push constant, the address of a table of 64-bit addresses: one for each operand.  ``operand(k,
 type)`` is the memory at the k-th of them.  Values are typed by a letter: f float32, i int32, u uint32, b truth value;
-memory also has h (16 bits, as uint32 in registers) and c (a byte, as uint32).  Sums and products of floats are never
-contracted; ``fma`` is one rounding where the device has it.
+memory also has h (16 bits, as uint32 in registers), c (a byte, as uint32), and q (a vector of four float32).  Sums and
+products of floats are never contracted; ``fma`` is one rounding where the device has it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from funcgrad.runtime.spirv.assembler import EXT, Assembler
 __all__ = ["Dispatch", "Kernel", "Memory", "Shared", "Target", "Value", "Variable"]
 
 UNIFORM_PUSH, PHYSICAL, FUNCTION, WORKGROUP, INPUT = 9, 5349, 7, 4, 1
-SIZES = {"f": 4, "i": 4, "u": 4, "h": 2, "c": 1}
+SIZES = {"f": 4, "i": 4, "u": 4, "h": 2, "c": 1, "q": 16}
 NUMBER = int | float | bool
 
 
@@ -232,6 +232,8 @@ class Kernel:
             return a.type("TypeFloat", 32)
         if t == "b":
             return a.type("TypeBool")
+        if t == "q":
+            return a.type("TypeVector", a.type("TypeFloat", 32), 4)
         return a.type("TypeInt", 32, int(t == "i"))
 
     def memory_type(self, t: str) -> int:

@@ -1,0 +1,290 @@
+"""Matrix products on a device's matrix units: float32 operands as float16, sums in float32.
+
+Float16 has as many bits as TensorFloat-32, but a short range.  So both operands are scaled by powers of two that bring
+their largest finite elements to about 2^14, and the result is scaled back: what is lost is below 2^-11 of an element,
+or 2^-38 of the largest.  For the precision "float16" elements go as they are.
+
+The instructions are those of SPV_KHR_cooperative_matrix; a subgroup of 32 works on matrices of 16x16.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from funcgrad.runtime.spirv.elements import F32
+from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value
+from funcgrad.runtime.spirv.product import Product, View, batch_index, join, offset, sum_of
+
+__all__ = ["lower_matrix", "matrix_seconds"]
+
+SUBGROUP, THREADS, SIDE = 32, 256, 16
+DEPTH = 32  # of a tile: elements along the summed axis
+SPLITS = (1, 2, 4, 8, 16)
+TOP = 14  # the largest element becomes about 2^TOP
+ROW, COLUMN = 0, 1  # layouts
+STEP = 0.4e-6
+
+
+class Tile(NamedTuple):
+    """A block of m times n for a group of eight subgroups, of which ``down`` lie below one another."""
+
+    m: int
+    n: int
+    down: int
+    rate: float
+    resident: int
+
+
+TILES = (Tile(128, 128, 2, 150e12, 264), Tile(128, 64, 4, 110e12, 264), Tile(64, 64, 2, 90e12, 400))
+
+
+def _choices(p: Product) -> list[tuple[Tile, int]]:
+    if p.dtype != F32 or p.k % DEPTH or not all(_fits(v, p.batch) for v in (p.a, p.b)):
+        return []
+    if p.c.dtype != F32 or 1 not in p.c.strides[-2:] or p.c.offset % 16 or any(s % 4 for s in p.c.strides if s != 1):
+        return []
+    tiles = [t for t in TILES if p.m % t.m == 0 and p.n % t.n == 0]
+    return [(t, s) for t in tiles for s in SPLITS if p.k % (s * DEPTH) == 0]
+
+
+def _fits(v: View, batch: tuple[int, ...]) -> bool:
+    """Whether four elements can be read at a time."""
+    return (
+        v.dtype == F32
+        and 1 in v.strides[-2:]
+        and v.offset % 16 == 0
+        and all(s > 0 and s % 4 == 0 for s in v.strides if s != 1)
+    )
+
+
+def _seconds(p: Product, tile: Tile, splits: int) -> float:
+    blocks = p.m // tile.m * (p.n // tile.n) * math.prod(p.batch)
+    depth, waves = p.k // splits, math.ceil(blocks * splits / tile.resident)
+    work = waves * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
+    count = math.prod(p.batch) * p.m * p.n
+    read = 4 * math.prod(p.batch) * (p.m + p.n) * p.k / 3e12 if p.precision == 1 else 0.0
+    more = (6e-6 if p.precision == 1 else 0.0) + (3e-6 + 8 * count * splits / 2e12 if splits > 1 else 0.0)
+    return max(work, waves * depth / DEPTH * STEP) + read + more
+
+
+def matrix_seconds(p: Product, target: Target) -> float:
+    """An estimate of the time, infinite where the matrix units cannot be used."""
+    if not target.cooperative or target.subgroup != SUBGROUP or not p.precision:
+        return math.inf
+    return min([_seconds(p, *c) for c in _choices(p)], default=math.inf)
+
+
+def lower_matrix(p: Product, target: Target) -> tuple[list[Dispatch], list[int]]:
+    """The launches of a product, and the bytes of scratch that they need: partial results, and two maxima."""
+    tile, splits = min(_choices(p), key=lambda c: _seconds(p, *c))
+    scaled = p.precision == 1
+    launches = [_clear(target), _largest(p, 0, target), _largest(p, 1, target)] if scaled else []
+    launches.append(_product(p, tile, splits, scaled, target))
+    if splits > 1:
+        launches.append(join(p, splits, target))
+    return launches, [4 * math.prod(p.batch) * p.m * p.n * splits if splits > 1 else 4, 256]
+
+
+# -- the scales --------------------------------------------------------------------------------------------------
+def _clear(target: Target) -> Dispatch:
+    k = Kernel(target, (2, 1, 1))
+    k.operand(0, "u").store(k.thread(), k.const(0, "u"))
+    return Dispatch(k.code(), (1, 1, 1), ((~1, 0),))
+
+
+def _largest(p: Product, number: int, target: Target) -> Dispatch:
+    """The bits of the largest finite magnitude of an operand, by atomic maxima, whose order does not matter."""
+    k = Kernel(target, (THREADS, 1, 1))
+    v, extent = (p.a, p.m) if number == 0 else (p.b, p.n)
+    free, summed = (-2, -1) if number == 0 else (-1, -2)
+    deep = v.strides[summed] == 1
+    fast, slow = (p.k, extent) if deep else (extent, p.k)
+    step = v.strides[free] if deep else v.strides[summed]
+    x, out = k.operand(0, "q"), k.operand(1, "u")
+    count = math.prod(p.batch) * extent * p.k // 4
+    each = 8
+    groups = -(-count // (THREADS * each))
+    wide = min(groups, 65535)
+    base = (k.group(0) + k.group(1) * wide) * (THREADS * each) + k.thread()
+    most = k.variable(0, "u")
+    for e in range(each):
+        i = base + e * THREADS
+        i = k.select(i < count, i, k.const(count - 1, "u"))
+        inner, rest = i % (fast // 4), i // (fast // 4)
+        index = batch_index(rest // slow, p.batch)
+        where = sum_of(k, [offset(b, s // 4) for b, s in zip(index, v.strides, strict=False)], 0)
+        quad = x.load(where + offset(rest % slow, step // 4) + inner)
+        for c in range(4):
+            bits = Value(k, k.a.result("CompositeExtract", k.type("f"), quad.id, c), "f").bits() & 0x7FFFFFFF
+            bits = k.select(bits < 0x7F800000, bits, k.const(0, "u"))
+            most.set(k.select(bits > most.get(), bits, most.get()))
+    for mask in (16, 8, 4, 2, 1):
+        other = k.shuffle_xor(most.get(), mask)
+        most.set(k.select(other > most.get(), other, most.get()))
+    with k.if_((k.thread() % SUBGROUP).eq(0)):
+        ids = [k.const(n, "u").id for n in (1, 0)]  # device scope, relaxed
+        k.a.result("AtomicUMax", k.type("u"), out.pointer(number), *ids, most.get().id)
+    return Dispatch(k.code(), (wide, -(-groups // wide), 1), ((v.slot, v.offset), (~1, 0)), SUBGROUP)
+
+
+def _scale(k: Kernel, bits: Value) -> tuple[Value, Value]:
+    """The power of two that brings a magnitude to about 2^TOP, and its inverse."""
+    exponent = bits >> 23  # biased
+    low, high = k.const(TOP + 2, "u"), k.const(252, "u")
+    exponent = k.select(exponent < low, low, k.select(exponent > high, high, exponent))
+    exponent = k.select(bits.eq(0), k.const(127 + TOP, "u"), exponent)
+    return ((254 + TOP - exponent) << 23).bits("f"), ((exponent - TOP) << 23).bits("f")
+
+
+# -- the product -------------------------------------------------------------------------------------------------
+class _Side:
+    """One operand's way into shared memory, where it lies as it does in memory, in float16."""
+
+    def __init__(self, k: Kernel, p: Product, number: int, width: int, scale: Value | None):
+        self.k, self.number, self.scale, a = k, number, scale, k.a
+        v, free, summed = (p.a, -2, -1) if number == 0 else (p.b, -1, -2)
+        self.view, self.deep = v, v.strides[summed] == 1
+        self.fast, self.slow = (DEPTH, width) if self.deep else (width, DEPTH)
+        self.step = v.strides[free] if self.deep else v.strides[summed]
+        self.memory = k.operand(number, "q")
+        self.stride = self.fast + 8  # halves from row to row in shared memory
+        a.capability(9)
+        self.half = a.type("TypeFloat", 16)
+        self.vector = a.type("TypeVector", self.half, 4)
+        array = a.type("TypeArray", self.vector, k.const(self.slow * self.stride // 4, "u").id)
+        self.shared = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
+        self.pointer = a.type("TypePointer", WORKGROUP, self.vector)
+
+    def place(self, e: int) -> tuple[Value, Value]:
+        """Row and quad of this invocation's e-th quad."""
+        number = self.k.thread() + e * THREADS
+        return number // (self.fast // 4), number % (self.fast // 4)
+
+    def fetch(self, base: Value, start: Value, depth: Value) -> list[Value]:
+        """This invocation's quads of the block; ``base`` and ``start`` (of the free axis) in elements."""
+        out = []
+        for e in range(self.fast * self.slow // 4 // THREADS):
+            row, quad = self.place(e)
+            along, across = (depth, start) if self.deep else (start, depth)
+            where = (base >> 2) + offset(across + row, self.step // 4) + (along >> 2) + quad
+            out.append(self.memory.load(where))
+        return out
+
+    def keep(self, quads: list[Value]) -> None:
+        """Scale and narrow the quads, and write them to shared memory."""
+        a, k = self.k.a, self.k
+        for e, x in enumerate(quads):
+            row, quad = self.place(e)
+            value = x.id
+            if self.scale is not None:
+                value = a.result("VectorTimesScalar", k.type("q"), value, self.scale.id)
+            value = a.result("FConvert", self.vector, value)
+            at = row * (self.stride // 4) + quad
+            a.emit("Store", a.result("AccessChain", self.pointer, self.shared, at.id), value)
+
+    def read(self, first: Value, depth: int, kind: int) -> int:
+        """The 16x16 matrix from an element of the free axis (a multiple of 4) and a depth on."""
+        a, k = self.k.a, self.k
+        at = first * (self.stride // 4) + depth // 4 if self.deep else (first >> 2) + depth * (self.stride // 4)
+        layout = ROW if self.deep == (self.number == 0) else COLUMN
+        where = a.result("AccessChain", self.pointer, self.shared, at.id)
+        return a.result(
+            "CooperativeMatrixLoadKHR", kind, where, k.const(layout, "u").id, k.const(self.stride // 4, "u").id
+        )
+
+
+def _matrix_type(k: Kernel, component: int, use: int) -> int:
+    k.a.capability(6022)
+    k.a.extension("SPV_KHR_cooperative_matrix")
+    numbers = [k.const(n, "u").id for n in (3, SIDE, SIDE, use)]  # subgroup scope, rows, columns, use
+    return k.a.type("TypeCooperativeMatrixKHR", component, *numbers)
+
+
+def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) -> Dispatch:
+    k = Kernel(target, (THREADS, 1, 1))
+    table = [(p.a.slot, p.a.offset), (p.b.slot, p.b.offset), (p.c.slot, p.c.offset) if splits == 1 else (~0, 0)]
+    scales: list[Value | None] = [None, None]
+    inverse: Value | None = None
+    if scaled:
+        table.append((~1, 0))
+        found = [_scale(k, k.operand(3, "u").load(i)) for i in (0, 1)]
+        scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
+    sides = [_Side(k, p, 0, tile.m, scales[0]), _Side(k, p, 1, tile.n, scales[1])]
+    columns, batches = p.n // tile.n, math.prod(p.batch)
+    starts = [k.group(0) // columns * tile.m, k.group(0) % columns * tile.n]
+    number = k.group(2) + k.group(1) * 65535
+    index, part = batch_index(number % batches, p.batch), p.k // splits
+    bases = [sum_of(k, [offset(i, s) for i, s in zip(index, d.view.strides, strict=False)], 0) for d in sides]
+    begin = number // batches * part
+    sums = _Sums(k, tile)
+
+    def fetch(depth: Value) -> list[list[Value]]:
+        return [d.fetch(b, s, depth) for d, b, s in zip(sides, bases, starts, strict=True)]
+
+    held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
+    with k.loop(begin + part, begin, DEPTH) as depth:
+        for d, xs in zip(sides, held, strict=True):
+            d.keep([x.get() for x in xs])
+        k.barrier()
+        with k.if_(depth + DEPTH < begin + part):
+            for xs, new in zip(held, fetch(depth + DEPTH), strict=True):
+                for x, y in zip(xs, new, strict=True):
+                    x.set(y)
+        sums.add(sides)
+        k.barrier()
+    c = p.c if splits == 1 else View(0, F32, 0, (0,) * len(p.batch) + (p.n, 1))
+    base = sum_of(k, [offset(i, s) for i, s in zip(index, c.strides, strict=False)], 0)
+    base = base if splits == 1 else number * (p.m * p.n)
+    sums.store(k.operand(2, "f"), base, starts, c.strides[-2:], inverse)
+    z = min(batches * splits, 65535)
+    assert batches * splits <= 65535 or (batches * splits) % 65535 == 0
+    return Dispatch(k.code(), (p.m // tile.m * columns, batches * splits // z, z), tuple(table), SUBGROUP)
+
+
+class _Sums:
+    """A subgroup's part of the result as matrices."""
+
+    def __init__(self, k: Kernel, tile: Tile):
+        self.k, a = k, k.a
+        half, single = a.type("TypeFloat", 16), k.type("f")
+        a.capability(9)
+        self.types = [_matrix_type(k, half, 0), _matrix_type(k, half, 1), _matrix_type(k, single, 2)]
+        across = THREADS // SUBGROUP // tile.down
+        self.rows, self.columns = tile.m // tile.down // SIDE, tile.n // across // SIDE
+        subgroup = k.thread() // SUBGROUP
+        self.first = [subgroup // across * (self.rows * SIDE), subgroup % across * (self.columns * SIDE)]
+        zero = a.constant("ConstantNull", self.types[2])
+        pointer = a.type("TypePointer", FUNCTION, self.types[2])
+        self.variables = []
+        for _ in range(self.rows * self.columns):
+            found = a.id()
+            k._locals += [4 << 16 | 59, pointer, found, FUNCTION]
+            a.emit("Store", found, zero)
+            self.variables.append(found)
+
+    def add(self, sides: list[_Side]) -> None:
+        """Add the products of what is in shared memory."""
+        a = self.k.a
+        for depth in range(0, DEPTH, SIDE):
+            left = [sides[0].read(self.first[0] + i * SIDE, depth, self.types[0]) for i in range(self.rows)]
+            right = [sides[1].read(self.first[1] + j * SIDE, depth, self.types[1]) for j in range(self.columns)]
+            for n, where in enumerate(self.variables):
+                old = a.result("Load", self.types[2], where)
+                x, y = left[n // self.columns], right[n % self.columns]
+                a.emit("Store", where, a.result("CooperativeMatrixMulAddKHR", self.types[2], x, y, old))
+
+    def store(
+        self, out: Memory, base: Value, starts: list[Value], steps: tuple[int, ...], inverse: Value | None
+    ) -> None:
+        """Write the result, scaled back."""
+        a, k = self.k.a, self.k
+        layout, stride = (ROW, steps[0]) if steps[1] == 1 else (COLUMN, steps[1])
+        for n, where in enumerate(self.variables):
+            value = a.result("Load", self.types[2], where)
+            if inverse is not None:
+                value = a.result("MatrixTimesScalar", self.types[2], value, inverse.id)
+            row = starts[0] + self.first[0] + n // self.columns * SIDE
+            column = starts[1] + self.first[1] + n % self.columns * SIDE
+            at = out.pointer(base + offset(row, steps[0]) + offset(column, steps[1]))
+            a.emit("CooperativeMatrixStoreKHR", at, value, k.const(layout, "u").id, k.const(stride, "u").id, 2, 16)

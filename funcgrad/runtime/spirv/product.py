@@ -1,0 +1,102 @@
+"""The words of a product, and what the makers of its kernels share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value
+
+__all__ = ["Product", "View", "batch_index", "join", "lowest", "offset", "parse", "smaller", "sum_of"]
+
+
+class View(NamedTuple):
+    """An operand: where it is, and strides in elements along the batch axes and its two matrix axes."""
+
+    slot: int
+    dtype: int
+    offset: int
+    strides: tuple[int, ...]
+
+
+class Product(NamedTuple):
+    """The words of a DOT node."""
+
+    dtype: int
+    batch: tuple[int, ...]
+    m: int
+    n: int
+    k: int
+    a: View
+    b: View
+    c: View
+    precision: int = 0  # 0 float32, 1 as TensorFloat-32 or better, 2 float16
+
+
+def parse(words: Sequence[int]) -> Product:
+    """Read the words of a DOT node."""
+    dtype, nb = words[0], words[1]
+    batch = tuple(words[2 : 2 + nb])
+    at = 2 + nb
+    m, n, k = words[at : at + 3]
+    at += 3
+    views = []
+    for _ in range(3):
+        slot, kind, offset = words[at : at + 3]
+        size = SIZES[kind]
+        views.append(View(slot, kind, offset, tuple([s // size for s in words[at + 3 : at + 5 + nb]])))
+        at += 5 + nb
+    return Product(dtype, batch, m, n, k, *views, *words[at : at + 1])
+
+
+def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:
+    """The view with its lowest address as its offset, and the index of its first element from there."""
+    base = sum([-s * (d - 1) for s, d in zip(v.strides, dims, strict=True) if s < 0])
+    return v._replace(offset=v.offset - base * SIZES[v.dtype]), base
+
+
+def join(p: Product, splits: int, target: Target) -> Dispatch:
+    """The launch that adds the parts of a split product."""
+    k, count = Kernel(target, (128, 1, 1)), math.prod(p.batch) * p.m * p.n
+    c, first = lowest(p.c, (*p.batch, p.m, p.n))
+    parts, out = memory(k, 0, p.dtype), memory(k, 1, c.dtype)
+    i = (k.group(0) + k.group(1) * min(math.ceil(count / 128), 65535)) * 128 + k.thread()
+    with k.if_(i < count):
+        total = load(parts, i)
+        for s in range(1, splits):
+            total = total + load(parts, i + s * count)
+        n, rest = i % p.n, i // p.n
+        index = [*batch_index(rest // p.m, p.batch), rest % p.m, n]
+        where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
+        store(out, where, total)
+    x = min(math.ceil(count / 128), 65535)
+    return Dispatch(k.code(), (x, math.ceil(math.ceil(count / 128) / x), 1), ((~0, 0), (c.slot, c.offset)))
+
+
+def smaller(x: Value, limit: int) -> Value:
+    """The minimum of an index and a constant."""
+    return x.k.select(x < limit, x, limit)
+
+
+def offset(x: Value, stride: int) -> Value:
+    """x * stride; negative strides wrap."""
+    return x * (stride & 0xFFFFFFFF)
+
+
+def sum_of(k: Kernel, xs: Sequence[Value], first: int) -> Value:
+    """The sum of indices and a constant."""
+    total = k.const(first, "u")
+    for x in xs:
+        total = total + x
+    return total
+
+
+def batch_index(number: Value, dims: Sequence[int]) -> list[Value]:
+    """The index along each axis of a row-major number."""
+    out = []
+    for d in reversed(dims):
+        out.append(number % d)
+        number = number // d
+    return list(reversed(out))
