@@ -95,6 +95,8 @@ class Array(Value):
     def __repr__(self) -> str:
         if type(self._storage) is Gone:
             return f"Array({self.aval}, {self._storage.why})"
+        if not self.aval.size and self.aval.shape != (0,):
+            return f"Array([], shape={self.aval.shape}, dtype={dtypes.NAMES[self.aval.dtype]})"
         text = np.array2string(self.numpy(), separator=", ", prefix="Array(", max_line_width=100)
         return f"Array({text}, dtype={dtypes.NAMES[self.aval.dtype]})"
 

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import NamedTuple
 
 __all__ = [
+    "AxisError",
     "CapturedConstantError",
     "ConcretizationTypeError",
     "DTypeError",
@@ -121,6 +122,10 @@ class FuncgradError(Exception):
 
 class ShapeError(FuncgradError, ValueError):
     """Shapes, axes or sizes that do not fit the operation."""
+
+
+class AxisError(ShapeError, IndexError):
+    """An axis that the array does not have; a ValueError and an IndexError, as numpy's."""
 
 
 class DTypeError(FuncgradError, TypeError):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
+from typing import cast as typed
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.array import SCALARS, new_arrays
+from funcgrad.array import SCALARS, default_device, new_arrays
 from funcgrad.array import asarray as _asarray
 from funcgrad.errors import message
 from funcgrad.ir import Aval, Literal
@@ -32,7 +35,7 @@ from funcgrad.numpy.promotion import (
 from funcgrad.primitive import apply
 from funcgrad.prims import layout, pointwise
 from funcgrad.runtime import device as _device
-from funcgrad.trace import Value
+from funcgrad.trace import Value, current_builder
 
 __all__ = [
     "arange",
@@ -57,13 +60,30 @@ __all__ = [
 
 
 # -- from data ---------------------------------------------------------------------------------------------------
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def on_named_device(function: Function) -> Function:
+    """Run ``function`` on the device that its ``device`` names: that one's dtypes hold, not the default device's."""
+
+    @functools.wraps(function)
+    def run(*args: Any, device: Any = None, **kwargs: Any) -> Any:
+        given = any(isinstance(x, Value) for x in (*args, *kwargs.values()))
+        if device is None or given or current_builder() is not None:
+            return function(*args, device=device, **kwargs)
+        with default_device(device):
+            return function(*args, device=device, **kwargs)
+
+    return typed(Function, run)
+
+
 def asarray(
     a: Any, dtype: Any = None, order: str | None = None, *, copy: bool | None = None, device: Any = None
 ) -> Any:
     """Return an array for numbers, nested lists, numpy arrays, and what has ``__array__`` or ``__dlpack__``.
 
-    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  ``order`` is accepted
-    for numpy's sake; arrays are row-major.
+    Host data is copied.  64-bit data becomes 32-bit on a device, narrow integers become int32.  A Python complex number
+    without an imaginary part is its real part.  ``order`` is accepted for numpy's sake; arrays are row-major.
 
     >>> fnp.asarray([[1, 2], [3, 4]])
     Array([[1, 2],
@@ -74,6 +94,8 @@ def asarray(
         return out if dtype is None else cast(out, result_dtype(dtype, None))
     if isinstance(a, Literal):
         a = dense(a)
+    if type(a) is complex and a.imag == 0:
+        a = a.real
     if copy is False and not isinstance(a, Value):
         raise ValueError(message("asarray", "host data is always copied to the device", "copy=False", "leave copy out"))
     out = _asarray(a, dtype, device=device)
@@ -151,6 +173,7 @@ def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> A
 
 
 # -- constants ---------------------------------------------------------------------------------------------------
+@on_named_device
 def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array filled with a value that may be traced or an array that broadcasts.
 
@@ -177,6 +200,7 @@ def placed(x: Any, device: Any) -> Any:
     return x if device is None else _asarray(x, device=device)
 
 
+@on_named_device
 def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array of zeros.
 
@@ -186,6 +210,7 @@ def zeros(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     return placed(_filled(Literal(0, result_dtype(dtype, default_float())), shape_tuple("zeros", shape)), device)
 
 
+@on_named_device
 def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array of ones.
 
@@ -195,6 +220,7 @@ def ones(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     return placed(_filled(Literal(1, result_dtype(dtype, default_float())), shape_tuple("ones", shape)), device)
 
 
+@on_named_device
 def empty(shape: Any, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an array to be written later: of zeros, because arrays are immutable.
 
@@ -250,6 +276,7 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
 
 
 # -- ranges ------------------------------------------------------------------------------------------------------
+@on_named_device
 def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None) -> Any:
     """Return start, start + step, ... below stop; the bounds must be known when tracing.
 
@@ -300,6 +327,7 @@ def _whole_range(n: int, low: int, by: int, dtype: Any) -> Any:
     return pointwise.convert(out, dtype)
 
 
+@on_named_device
 def linspace(
     start: Any,
     stop: Any,

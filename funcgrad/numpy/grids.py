@@ -8,7 +8,7 @@ from typing import Any
 from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.creation import placed, zeros
+from funcgrad.numpy.creation import on_named_device, placed, zeros
 from funcgrad.numpy.promotion import array_of, as_int, default_float, expand_to, numbers, result_dtype, shape_tuple
 from funcgrad.prims import layout, logic, pointwise
 
@@ -16,6 +16,7 @@ __all__ = ["eye", "fromfunction", "identity", "indices", "meshgrid", "tri", "tri
 
 
 # -- matrices ----------------------------------------------------------------------------------------------------
+@on_named_device
 def eye(N: int, M: int | None = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
     """Return an N by M matrix with ones on diagonal k.
 

@@ -156,7 +156,8 @@ def _mask_indices(mask: Any, shape: Sequence[int]) -> list[Any]:
     if not mask.ndim:
         # A scalar mask adds an axis of one or no element.
         return [None if mask else EMPTY]
-    if mask.shape != tuple(shape):
+    # A mask without elements selects nothing along an axis of any size, as in numpy.
+    if len(mask.shape) != len(shape) or any(m not in (n, 0) for m, n in zip(mask.shape, shape, strict=True)):
         raise IndexError(message("index", f"a boolean index must have shape {tuple(shape)}", str(mask.shape)))
     return [i.astype(np.int32) for i in np.nonzero(mask)]
 

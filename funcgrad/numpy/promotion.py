@@ -14,7 +14,7 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.array import SCALARS, as_value, convert_to
-from funcgrad.errors import DTypeError, ShapeError, message
+from funcgrad.errors import AxisError, DTypeError, ShapeError, message
 from funcgrad.ir import Literal
 from funcgrad.primitive import apply
 from funcgrad.prims import layout
@@ -240,7 +240,7 @@ def axis_index(name: str, axis: Any, ndim: int) -> int:
     a = as_int(name, axis, "axis")
     if not -ndim <= a < ndim:
         requirement = f"axis must be in [{-ndim}, {ndim})" if ndim else "an array of rank 0 has no axis"
-        raise ShapeError(
+        raise AxisError(
             message(name, requirement, str(a), f"the array has {ndim} axes, counted from 0 or from the end by -1")
         )
     return a % ndim

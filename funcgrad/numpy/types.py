@@ -92,8 +92,24 @@ class _BFloat16Info:
     dtype = dtypes.bfloat16
 
 
+class _FloatInfo:
+    """numpy's limits of a float dtype, as Python floats: those take the dtype of the array beside them."""
+
+    floats = ("eps", "epsneg", "max", "min", "tiny", "smallest_normal", "smallest_subnormal", "resolution")
+    integers = ("bits", "iexp", "machep", "maxexp", "minexp", "negep", "nexp", "nmant", "precision")
+
+    def __init__(self, dtype: Any):
+        info, self.dtype = np.finfo(dtype), dtype
+        vars(self).update({name: float(getattr(info, name)) for name in self.floats})
+        vars(self).update({name: int(getattr(info, name)) for name in self.integers})
+
+    def __repr__(self) -> str:
+        limits = ", ".join([f"{n}={vars(self)[n]!r}" for n in ("eps", "min", "max", "smallest_normal")])
+        return f"finfo({self.dtype}, {limits})"
+
+
 def finfo(dtype: Any) -> Any:
-    """Return the limits of a float dtype, as numpy's ``finfo``.
+    """Return the limits of a float dtype: numpy's ``finfo``, with Python floats.
 
     >>> fnp.finfo("float32").bits, fnp.finfo("bfloat16").eps
     (32, 0.0078125)
@@ -103,7 +119,7 @@ def finfo(dtype: Any) -> Any:
         return _BFloat16Info()
     if d not in dtypes.FLOATS:
         raise ValueError(message("finfo", "a float dtype is required", str(d), "use iinfo for integers"))
-    return np.finfo(d)
+    return _FloatInfo(d)
 
 
 def iinfo(int_type: Any) -> Any:
