@@ -14,7 +14,7 @@ from funcgrad.array import common_device
 from funcgrad.errors import DeviceError, Site, message
 from funcgrad.graph_html import graph_html
 from funcgrad.ir import Equation, Graph
-from funcgrad.optional import optional_module
+from funcgrad.optional import new_figure
 from funcgrad.passes.pipeline import prepare
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import trace
@@ -41,7 +41,7 @@ class OperationTime(NamedTuple):
     site: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Profile:
     """The time of each operation of a function, the longest first; prints as a table, in a notebook as HTML.
 
@@ -80,6 +80,8 @@ class Profile:
         lines += [f"and {more} more"] if more > 0 else []
         return "\n".join([f"{self.name}: {self.seconds * 1e3:.3f} ms in {len(self.rows)} operations", *lines])
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{t}</th>" for t in ("operation", "type", "ms", "share", "line"))
         rows = ["".join(f"<td>{escape(c)}</td>" for c in cells) for cells in self._cells()]
@@ -96,9 +98,7 @@ class Profile:
         if len(kinds) > self.top:
             times.append((f"{len(kinds) - self.top} other kinds", sum([t for _, t in kinds[self.top :]])))
         unit, size = _unit(TIME_UNITS, max([t for _, t in times], default=0.0))
-        figure = optional_module("matplotlib.figure", "Profile.plot").Figure(
-            figsize=(7.0, 1.4 + 0.3 * max(len(times), 2)), layout="constrained"
-        )
+        figure = new_figure("Profile.plot", 7.0, 1.4 + 0.3 * max(len(times), 2))
         axes = figure.subplots()
         colors = ["tab:blue" if not name.startswith("inner ") else "tab:gray" for name, _ in times]
         bars = axes.barh(range(len(times)), [t / size for _, t in times], color=colors)
@@ -208,14 +208,13 @@ def plot_memory(fun: Callable[..., Any], *args: Any, path: Path | None = None, *
     With ``path`` the figure is written there.  Raises ImportError without matplotlib; the numbers are in
     :func:`memory_over_time`.
     """
-    figure_class = optional_module("matplotlib.figure", "plot_memory").Figure
+    figure = new_figure("plot_memory", 7.0, 4.0)
     found = memory_over_time(fun, *args, **kwargs)
     lines = {"as it is" if found.without_checkpoint is None else "with checkpoint": found.live}
     if found.without_checkpoint is not None:
         lines["without checkpoint"] = found.without_checkpoint
     top = max([max(line, default=0) for line in lines.values()])
     unit, size = _unit(UNITS, top)
-    figure = figure_class(figsize=(7.0, 4.0), layout="constrained")
     axes = figure.subplots()
     for name, line in lines.items():
         at = np.arange(len(line))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -157,3 +158,16 @@ def test_without_matplotlib_the_tables_still_work(monkeypatch: pytest.MonkeyPatc
     for draw in (table.plot, history.plot, lambda: debug.plot_memory(lambda x: x + 1, fnp.ones(3))):
         with pytest.raises(ImportError, match="pip install matplotlib"):
             draw()
+
+
+def test_figures_show_in_a_notebook_without_pyplot() -> None:
+    pytest.importorskip("matplotlib")
+    figure = debug.plot_memory(lambda x: fnp.exp(x) @ x, fnp.ones((40, 40)))
+    assert figure._repr_png_().startswith(b"\x89PNG")
+    again = pickle.loads(pickle.dumps(figure))
+    assert again.axes[0].get_title() == figure.axes[0].get_title() and again._repr_png_().startswith(b"\x89PNG")
+
+
+def test_a_profile_prints_as_its_table() -> None:
+    table = debug.profile(lambda x: fnp.exp(x), fnp.ones((40, 40)), repeat=1)
+    assert repr(table) == str(table) and repr(table).splitlines()[1].split()[0] == "operation"

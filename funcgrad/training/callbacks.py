@@ -6,14 +6,13 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from io import BytesIO
 from typing import Any, Literal
 
 from funcgrad import tree
 from funcgrad.errors import message
 from funcgrad.io import save
 from funcgrad.optim import with_hyperparams
-from funcgrad.optional import optional_module
+from funcgrad.optional import optional_module, picture
 from funcgrad.training.history import History
 
 __all__ = ["Callback", "EarlyStopping", "LivePlot", "ReduceOnPlateau", "Run", "SaveBest"]
@@ -208,9 +207,7 @@ class LivePlot(Callback):
             self._show(figure)
             return
         display = optional_module("IPython.display", "LivePlot")
-        png = BytesIO()
-        figure.savefig(png, format="png", dpi=100)
-        image = display.Image(data=png.getvalue())  # a figure itself would need pyplot's inline backend
+        image = display.Image(data=picture(figure))  # what a display id can replace
         if self._handle is None:
             self._handle = display.display(image, display_id=True)
         else:

@@ -14,7 +14,7 @@ from funcgrad import tree
 from funcgrad.errors import message
 from funcgrad.host import is_data
 from funcgrad.io import dotted
-from funcgrad.optional import optional_module
+from funcgrad.optional import new_figure
 
 __all__ = ["History", "Table", "numbers_of"]
 
@@ -108,6 +108,8 @@ class History:
         rows = zip(*columns, strict=True)
         return "\n".join("  ".join(f"{c:>{w}}" for c, w in zip(row, widths, strict=True)) for row in rows)
 
+    __repr__ = __str__
+
     def _repr_html_(self) -> str:
         names = self.epochs.names
         rows = [names, *[[f"{v:.6g}" for v in row] for row in zip(*[self.epochs[n] for n in names], strict=True)]]
@@ -122,10 +124,9 @@ class History:
         """
         if names is None:
             names = [n for n in self.epochs.names if n == "loss" or f"val_{n}" in self.epochs] or ["loss"]
-        figure_class = optional_module("matplotlib.figure", "History.plot").Figure
         columns = min(len(names), ACROSS)
         rows = -(-len(names) // ACROSS)
-        figure = figure_class(figsize=(6.4 * columns, 4.0 * rows), layout="constrained")
+        figure = new_figure("History.plot", 6.4 * columns, 4.0 * rows)
         grid = np.atleast_1d(figure.subplots(rows, columns)).ravel()
         for axes, name in zip(grid, names, strict=False):
             self._draw(axes, name)
