@@ -19,8 +19,10 @@ from typing import Any
 
 from docutils import nodes
 from docutils.parsers.rst import directives
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
+LOGGER = logging.getLogger(__name__)
 SELF_EXPLAINING = (int, float, bool, str, type(None), types.GenericAlias)
 
 
@@ -31,6 +33,15 @@ def resolve(module: str, name: str) -> Any:
     except ModuleNotFoundError:
         outer, _, inner = module.rpartition(".")
         return getattr(getattr(importlib.import_module(outer), inner), name)
+
+
+def exists(module: str, name: str) -> bool:
+    """Whether there is such a name."""
+    try:
+        resolve(module, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def read(content: list[str]) -> dict[str, str]:
@@ -85,6 +96,9 @@ class Listing(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the table and the entries."""
         module, names = self.arguments[0], read(list(self.content))
+        for name in [n for n in names if not exists(module, n)]:
+            LOGGER.warning("%s has no %s", module, name, location=self.get_location())
+            del names[name]
         if "same-as" in self.options:
             lines = [alias(module, name, self.options["same-as"]) for name in names]
             return self.parse_text_to_nodes("\n".join(lines))
