@@ -9,7 +9,7 @@ from funcgrad.runtime.spirv.kernel import Kernel, Shared, Value
 from funcgrad.runtime.spirv.math import exp, log
 from funcgrad.runtime.spirv.pairs import absolute, pair_multiply, two_sum
 
-__all__ = ["FLOATS", "Fold", "GroupFold", "make_fold"]
+__all__ = ["FLOATS", "Fold", "GroupFold", "join_all", "make_fold"]
 
 SUM, MAX, MIN, PROD, ARGMAX, ARGMIN, ANY, ALL, LOGSUMEXP = range(9)
 FLOATS = (F32, F16, BF16)

@@ -12,6 +12,7 @@ from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.order import lower_cumulative, lower_sort
 from funcgrad.runtime.spirv.pointwise import lower_map
 from funcgrad.runtime.spirv.reduce import lower_reduce
+from funcgrad.runtime.spirv.rows import lower_rows
 from funcgrad.runtime.spirv.words import Lowered
 
 __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
@@ -27,6 +28,7 @@ LOWERINGS: dict[int, Callable[[Sequence[int], Target], tuple[list[Dispatch], lis
     6: lower_dynamic_update,
     7: lower_cumulative,
     8: lower_sort,
+    9: lower_rows,
 }
 
 

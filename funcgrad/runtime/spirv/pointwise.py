@@ -22,7 +22,7 @@ from funcgrad.runtime.spirv.words import (
     read_program,
 )
 
-__all__ = ["Registers", "lower_map", "run_code"]
+__all__ = ["Registers", "iota", "lower_map", "run_code", "typed"]
 
 CONST = NUMBERS["const"]
 MOV = NUMBERS["mov"]
@@ -42,16 +42,20 @@ class Registers:
 
     def get(self, reg: int, t: str) -> Value:
         """Read a register as a type."""
-        known = self.values[reg]
-        found = known.get(t)
-        if found is None:
-            value = next(iter(known.values()))
-            if t == "f" and value.const is not None:
-                found = self.k.bits_const(value.const, "f")
-            else:
-                found = value.bits(t)
-            known[t] = found
-        return found
+        return typed(self.values[reg], t)
+
+
+def typed(known: dict[str, Value], t: str) -> Value:
+    """A value as a type, from what is known of it so far."""
+    found = known.get(t)
+    if found is None:
+        value = next(iter(known.values()))
+        if t == "f" and value.const is not None:
+            found = value.k.bits_const(value.const, "f")
+        else:
+            found = value.bits(t)
+        known[t] = found
+    return found
 
 
 def run_code(regs: Registers, code: Sequence[Sequence[int]]) -> None:
