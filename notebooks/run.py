@@ -85,6 +85,7 @@ class Kernel:
             timeout=LIMIT_SECONDS,
             kernel_name="python3",
             record_timing=False,
+            coalesce_streams=True,
             resources={"metadata": {"path": str(directory / "work")}},
         )
         if os.name == "posix":  # a file rather than a port that others on the machine could reach
