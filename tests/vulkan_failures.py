@@ -131,7 +131,16 @@ def memory_is_given_back(vk: Runtime) -> None:
     except RuntimeError as error:
         assert str(error) == "out of memory"
     fail(0, 0)
-    vk.release(address)
+    small = [vk.alloc(1 << 18) for _ in range(200)]  # several blocks
+    assert live()[3] > before + 3
+    vk.release(address, *small[:-1])
+    vk.lib.fgv_trim(vk.device)
+    assert live()[3] == before + 1
+    vk.write(small[-1], np.ones(1 << 16, np.float32))
+    assert np.array_equal(vk.read(small[-1], 1 << 16), np.ones(1 << 16))
+    vk.release(small[-1])
+    vk.lib.fgv_trim(vk.device)
+    assert live()[3] == before
 
 
 def a_lost_device(vk: Runtime, name: str) -> None:

@@ -71,15 +71,26 @@ void record(fgv_commands &c) {
     check(d, d->vkEndCommandBuffer(c.buffer), "vkEndCommandBuffer");
 }
 
+// A pool that outlives the commands that write to it, also where waiting for them fails.
 struct Queries {
     fgv_device *d;
     VkQueryPool pool = nullptr;
+    explicit Queries(fgv_device *device) : d(device) {
+        VkQueryPoolCreateInfo info{
+            VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, PROFILED + 1, 0};
+        check(d, d->vkCreateQueryPool(d->handle, &info, nullptr, &pool), "vkCreateQueryPool");
+    }
+    Queries(const Queries &) = delete;
     ~Queries() {
-        if (pool) d->vkDestroyQueryPool(d->handle, pool, nullptr);
+        guarded<int>(-1, nullptr, 0, [&] {
+            d->dying.push_back({d->submitted, Buffer(), nullptr, pool});
+            collect(d);
+            return 0;
+        });
     }
 };
 
-// Runs dispatches first to first + n - 1 with a timestamp before the first and after each. Whatever fails, it waits.
+// Runs dispatches first to first + n - 1 with a timestamp before the first and after each.
 void profile_some(fgv_device *d, fgv_commands &c, VkQueryPool pool, size_t first, uint32_t n, int64_t *ns) {
     VkCommandBuffer buffer = begin_transient(d);
     uint64_t ticket = 0;
@@ -218,7 +229,7 @@ void fgv_commands_free(fgv_commands *commands) {
     guarded<int>(-1, nullptr, 0, [&] {
         fgv_device *d = commands->device;
         const Lock lock = locked(d);
-        d->dying.push_back({commands->ticket, Buffer(), commands});
+        d->dying.push_back({commands->ticket, Buffer(), commands, nullptr});
         collect(d);
         return 0;
     });
@@ -267,10 +278,7 @@ int fgv_profile(fgv_device *d, fgv_commands *commands, int64_t *ns, char *err, i
         if (!commands || commands->device != d) throw std::runtime_error("the commands are not of this device");
         if (!d->candidate->timestamp_bits) throw std::runtime_error("the device has no timestamps");
         flush(d);
-        Queries queries{d};
-        VkQueryPoolCreateInfo info{
-            VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO, nullptr, 0, VK_QUERY_TYPE_TIMESTAMP, PROFILED + 1, 0};
-        check(d, d->vkCreateQueryPool(d->handle, &info, nullptr, &queries.pool), "vkCreateQueryPool");
+        const Queries queries(d);
         for (size_t first = 0; first < commands->which.size(); first += PROFILED) {
             profile_some(d, *commands, queries.pool, first,
                 uint32_t(std::min<size_t>(PROFILED, commands->which.size() - first)), ns);

@@ -60,11 +60,11 @@ struct Buffer {
     char *mapped = nullptr;
 };
 
-// One memory allocation of the driver, whole or carved into pieces of some sizes.
+// One memory allocation of the driver: one large piece, or many small ones.
 struct Block {
     Buffer buffer;
-    int64_t carved = 0; // bytes handed out from the beginning; all for a whole one
-    bool whole = false;
+    int64_t carved = 0; // bytes handed out from the beginning, when they are small pieces
+    int64_t live = 0;   // bytes that are allocated now
 };
 
 struct Copy {
@@ -81,10 +81,12 @@ struct Ring {
     std::deque<std::pair<uint64_t, uint64_t>> in_flight; // ticket, head
 };
 
+// Something to destroy once a ticket is reached.
 struct Dying {
     uint64_t ticket;
     Buffer buffer;
     fgv_commands *commands;
+    VkQueryPool queries;
 };
 
 } // namespace fgv

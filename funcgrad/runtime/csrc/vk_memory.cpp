@@ -3,6 +3,7 @@
 // All work of a device is in one order, so memory that is released can be given out again at once: what uses it next
 // runs later. Released memory is therefore kept by size; the driver gets it back when there is none left.
 #include <algorithm>
+#include <iterator>
 
 #include "vk_internal.h"
 
@@ -70,30 +71,30 @@ Block new_block(fgv_device *d, int64_t size) {
     return block;
 }
 
-// Gives what is cached back to the driver; true when that was anything.
+Block &block_of(fgv_device *d, uint64_t address) { return std::prev(d->blocks.upper_bound(address))->second; }
+
+// Gives the driver the blocks that nothing lives in; true when there were any.
 bool trim(fgv_device *d) {
     flush(d);
-    bool any = false;
     for (auto &[size, addresses] : d->unused) {
-        for (size_t i = 0; i < addresses.size();) {
-            const auto block = d->blocks.find(addresses[i]);
-            if (block == d->blocks.end() || !block->second.whole) {
-                ++i;
-                continue;
-            }
-            d->dying.push_back({d->submitted, block->second.buffer, nullptr});
-            d->blocks.erase(block);
-            addresses[i] = addresses.back();
-            addresses.pop_back();
-            d->cached -= size;
+        const auto gone = [&](uint64_t address) { return block_of(d, address).live == 0; };
+        const auto kept = std::remove_if(addresses.begin(), addresses.end(), gone);
+        d->cached -= size * (addresses.end() - kept);
+        addresses.erase(kept, addresses.end());
+    }
+    bool any = !d->dying.empty();
+    for (auto it = d->blocks.begin(); it != d->blocks.end();) {
+        if (it->second.live == 0) {
+            d->dying.push_back({d->submitted, it->second.buffer, nullptr, nullptr});
+            if (it->first == d->carving) d->carving = 0; // another block may get its address
+            it = d->blocks.erase(it);
             any = true;
+        } else {
+            ++it;
         }
     }
-    if (any || !d->dying.empty()) {
-        wait_for(d, d->submitted);
-        any = any || !d->dying.empty();
-        collect(d);
-    }
+    wait_for(d, d->submitted);
+    collect(d);
     return any;
 }
 
@@ -114,20 +115,14 @@ uint64_t take(fgv_device *d, int64_t size) {
         if (it->second.empty()) continue;
         const uint64_t address = it->second.back();
         d->live.emplace(address, it->first);
+        block_of(d, address).live += it->first;
         it->second.pop_back();
         d->cached -= it->first;
         return address;
     }
-    uint64_t address = 0;
-    if (size <= SMALL) {
-        address = carve(d, size);
-    } else {
-        Block block = new_block(d, size);
-        block.whole = true;
-        block.carved = size;
-        address = name_of(d, block);
-    }
+    const uint64_t address = size <= SMALL ? carve(d, size) : name_of(d, new_block(d, size));
     d->live.emplace(address, size);
+    block_of(d, address).live += size;
     return address;
 }
 
@@ -145,8 +140,8 @@ Buffer new_buffer(fgv_device *d, int64_t size, VkFlags usage, VkFlags properties
         VkMemoryRequirements needs{};
         d->vkGetBufferMemoryRequirements(d->handle, buffer.handle, &needs);
         int type = memory_type(d, needs.memoryTypeBits, properties);
-        if (type < 0)
-            type = memory_type(d, needs.memoryTypeBits, properties & ~VkFlags(VK_MEMORY_PROPERTY_HOST_CACHED_BIT));
+        const VkFlags fewer = properties & ~VkFlags(VK_MEMORY_PROPERTY_HOST_CACHED_BIT);
+        if (type < 0) type = memory_type(d, needs.memoryTypeBits, fewer);
         if (type < 0) throw std::runtime_error("the device has no memory of a kind that is needed");
         VkMemoryAllocateFlagsInfo flags{
             VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO, nullptr, VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT, 0};
@@ -203,6 +198,7 @@ void collect(fgv_device *d) {
         d->dying.pop_front();
         if (gone.buffer.handle) d->allocated -= gone.buffer.size;
         destroy(d, gone.buffer);
+        if (gone.queries) d->vkDestroyQueryPool(d->handle, gone.queries, nullptr);
         delete gone.commands;
     }
 }
@@ -246,6 +242,7 @@ void fgv_release(fgv_device *d, uint64_t address) {
         if (found == d->live.end()) return -1;
         d->unused[found->second].push_back(address);
         d->cached += found->second;
+        block_of(d, address).live -= found->second;
         d->live.erase(found);
         return 0;
     });
