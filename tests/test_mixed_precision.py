@@ -240,6 +240,26 @@ def test_one_upload_one_launch_one_download() -> None:
             ts.step(state, batch())
 
 
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
+def test_networks_with_usual_activations(device: str, precision: str) -> None:
+    def net(p: Any, b: Any) -> Any:
+        h = fg.nn.relu(b["x"] @ p["w1"])
+        h = fg.nn.gelu(fg.nn.LayerNorm(8)(h @ p["w2"]))
+        return (fg.nn.log_softmax(h) ** 2).mean() + fg.nn.softmax(h).max() + (fg.nn.silu(h) * fg.nn.tanh(h)).mean()
+
+    start = {"w1": RNG.normal(size=(8, 8)).astype("f") / 3, "w2": RNG.normal(size=(8, 8)).astype("f") / 3}
+    results = []
+    for p in (precision, None):
+        ts = fg.make_train_step(net, optim.sgd(0.1), precision=p)
+        state = ts.init(start)
+        for _ in range(5):
+            state, metrics = ts.step(state, batch())
+        assert int(state.step) == 5
+        results.append((float(metrics["loss"]), np.asarray(state.params["w1"]), np.asarray(state.params["w2"])))
+    for got, want in zip(*results, strict=True):
+        np.testing.assert_allclose(got, want, atol=0.1 if precision == "bfloat16" else 0.02)
+
+
 def test_parameters_may_be_narrow_too(device: str) -> None:
     ts = fg.make_train_step(loss, optim.adam(0.05), precision=Policy(params="bfloat16", compute="bfloat16"))
     state, metrics = ts.step(ts.init(start()), batch())

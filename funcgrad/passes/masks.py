@@ -7,9 +7,8 @@ exactly where ``a`` is not, whatever a is, so values are the same to the bit.
 
 from __future__ import annotations
 
+import math
 from typing import Any
-
-import numpy as np
 
 from funcgrad.ir import Equation, Graph, Literal, Var
 from funcgrad.prims.logic import Le
@@ -56,7 +55,7 @@ def _rectified(graph: Graph) -> dict[Var, tuple[int, int, Var]]:
 
 
 def _is_zero(a: Any) -> bool:
-    return isinstance(a, Literal) and not np.any(a.value) and not np.any(np.signbit(a.value))
+    return isinstance(a, Literal) and a.item() == 0 and math.copysign(1.0, a.item()) > 0
 
 
 def _remade(graph: Graph, again: dict[Var, Var], own: set[int]) -> Graph:
