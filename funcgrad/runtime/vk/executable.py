@@ -181,11 +181,11 @@ class _Runner:
         xs = self._read(item.inputs, item.call.inputs, addresses)
         results = item.call.fn(*[dtypes.widen(x) if x.dtype == dtypes.bfloat16 else x for x in xs])
         for place, aval, value in zip(item.outputs, item.call.outputs, results, strict=True):
-            host = np.ascontiguousarray(dtypes.narrow(np.asarray(value), aval.dtype))
+            host = dtypes.narrow(np.asarray(value), aval.dtype)
             if host.shape != aval.shape:
                 requirement, way_out = f"the result must have shape {aval.shape}", "return an array of that shape"
                 raise ShapeError(message("callback", requirement, str(host.shape), way_out))
-            self.memory.write(self._address(place, addresses), host)
+            self.memory.write(self._address(place, addresses), np.ascontiguousarray(host))
 
     def _branch(self, item: Branch, addresses: Any) -> None:
         index = int(self._read([item.index], [Aval((), dtypes.int32)], addresses)[0])
