@@ -82,7 +82,8 @@ def entry(module: str, name: str, text: str) -> list[str]:
 
 def alias(module: str, name: str, where: str) -> str:
     """Return the line that links a name to the place where the same object is documented."""
-    own = name if hasattr(importlib.import_module(where), name) else resolve(module, name).__name__
+    there, found = vars(importlib.import_module(where)), resolve(module, name)
+    own = name if name in there else next(n for n, v in there.items() if v is found and n[0] != "_")
     return f"* ``{name}``: :obj:`{where}.{own}`"
 
 
@@ -108,7 +109,8 @@ class Listing(SphinxDirective):
         in_module = module in sys.modules
         lines = [f".. currentmodule:: {module if in_module else module.rpartition('.')[0]}", ""]
         if in_module and len(names) > 1:
-            lines += [".. autosummary::", "   :nosignatures:", "", *[f"   {name}" for name in names], ""]
+            shown = [name for name, text in names.items() if not text]
+            lines += [".. autosummary::", "   :nosignatures:", "", *[f"   {name}" for name in shown], ""]
         return self.parse_text_to_nodes("\n".join(lines + entries), allow_section_headings=True)
 
 
