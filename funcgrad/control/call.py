@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 
@@ -202,6 +203,8 @@ class Checkpoint(Call):
 
     def _halves(self, mask: Sequence[bool]) -> tuple[Primitive, Primitive]:
         body = inline(self.graph, only=("call",))
+        if hasattr(self.policy, "choose"):
+            body = self._into_scans(body)
         joint = vjp_graph(body, mask)
         n = len(body.outputs)
         choose = getattr(self.policy, "choose", None)
@@ -216,6 +219,18 @@ class Checkpoint(Call):
             saved += [v for e in kept for v in e.outputs if v in body.outputs]
         forward, again = _pair(body, early, joint, saved)
         return self.with_graph(forward), self.with_graph(again)
+
+    def _into_scans(self, body: Graph) -> Graph:
+        """The graph with the bodies of its scans checkpointed by the same policy, which chooses there as well."""
+        eqns = []
+        for eqn in body.eqns:
+            if eqn.prim.name == "scan":
+                step: Graph = vars(eqn.prim)["body"]
+                inputs, outs = [Var(a) for a in step.in_avals], [Var(a) for a in step.out_avals]
+                again = Graph(inputs, [Equation(self.with_graph(step), inputs, outs, eqn.site)], outs, step.name)
+                eqn = Equation(replace(cast("Any", eqn.prim), body=again), eqn.inputs, eqn.outputs, eqn.site)
+            eqns.append(eqn)
+        return Graph(body.inputs, eqns, body.outputs, body.name)
 
 
 def _pair(body: Graph, early: Sequence[Equation], joint: Graph, saved: Sequence[Var]) -> tuple[Graph, Graph]:

@@ -136,9 +136,10 @@ def fit(budget: int | str) -> Policy:
     """Keep as much as fits a budget of memory: the planner's peak of the whole jitted program, in bytes.
 
     ``budget`` is a number of bytes, or text: "512MiB", "1.5GiB" (powers of 1024), "800MB" (powers of 1000).  Around a
-    whole loss, around each layer, or around the body of a scan: what is kept is chosen together for all checkpoints
-    with this policy in the function given to ``jit``, by the plan of all of it, with arguments, results and
-    donations.  If all fits, all is kept.  If not, the function is traced again, at most about ten times:
+    whole loss (scans in it are checkpointed as well), around each layer, or around the body of a scan: what is kept is
+    chosen together for all checkpoints with this policy in the function given to ``jit``, by the plan of all of it,
+    with arguments, results and donations.  If all fits, all is kept.  If not, the function is traced again, at most
+    about ten times:
 
     1. with the least kept: each checkpointed graph is cut into pieces, and what crosses the cuts, where least does, is
        kept, as in Chen et al., *Training deep nets with sublinear memory cost* (arXiv:1604.06174).  How many pieces:
