@@ -13,7 +13,9 @@ import pytest
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval
+from funcgrad.runtime import release
 from funcgrad.runtime.plan import ALIGN, Buf, Node, Plan, make_plan
+from funcgrad.runtime.release import RELEASE
 
 SIZES = (16, 64, 100, 256, 1000)
 
@@ -80,6 +82,11 @@ def run(plan: Plan) -> None:
                     assert places(b) == places(d)
         for d in written:
             write(d, n)
+        for e in [e for e in plan.events if e.node == n]:
+            if e.what == RELEASE:
+                memory.update(dict.fromkeys([("ws", e.number + k) for k in range(0, e.nbytes, 4)], "released"))
+            else:  # what is written earlier would not be counted
+                assert plan.outputs[e.number] not in value or plan.outputs[e.number] in written
     for j, b in enumerate(plan.outputs):
         read(b)
         st = b.storage
@@ -129,6 +136,35 @@ def test_random_programs_never_read_what_was_overwritten(seed: int) -> None:
     live = plan.live_at()
     floor = plan.argument_bytes + plan.output_bytes - plan.alias_bytes
     assert all(floor <= x <= plan.peak_bytes for x in live)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_what_is_released_is_never_read_again(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "LEAST", 1)
+    monkeypatch.setattr(release, "LEAST_GAIN", 0)
+    nodes, args, outs, donate = random_program(random.Random(seed))
+    plan = make_plan(nodes, args, outs, donate, make_copy=copy)
+    most = plan.peak_bytes
+    plan.events = release.released(plan)
+    run(plan)
+    assert max(plan.live_at(), default=0) <= plan.peak_bytes <= most
+    ends = [e.number + e.nbytes for e in plan.events if e.what == RELEASE]
+    assert all(e <= plan.temp_bytes for e in ends)
+    assert sum(e.nbytes for e in plan.events if e.what == RELEASE) <= plan.temp_bytes
+
+
+def test_layers_values_go_as_their_gradients_come() -> None:
+    """Values of 4 MiB are needed once more, in reverse, each for a result of 4 MiB."""
+    x, n = buf(1 << 20, "input", 0), 12
+    values = [buf(1 << 20) for _ in range(n)]
+    nodes = [op(v, x, reuse=False) for v in values]
+    outs = [buf(1 << 20, "output", j) for j in range(n)]
+    nodes += [op(o, v, reuse=False) for o, v in zip(outs, reversed(values), strict=True)]
+    plan = make_plan(nodes, [x], outs)
+    assert plan.peak_bytes == (1 + 2 * n) << 22
+    plan.events = release.released(plan)
+    assert plan.peak_bytes == (2 + n) << 22
+    assert max(plan.live_at()) == plan.peak_bytes
 
 
 def test_the_simulation_finds_a_wrong_plan() -> None:

@@ -18,6 +18,7 @@ from funcgrad.runtime.emit_index import Indexing
 from funcgrad.runtime.emit_rows import RowProgram, Rows
 from funcgrad.runtime.plan import Buf, Node, Plan, make_plan
 from funcgrad.runtime.program import Const, Program, Reg
+from funcgrad.runtime.release import released
 from funcgrad.runtime.tiling import tile
 from funcgrad.runtime.views import IOTA, View, row_major
 
@@ -51,7 +52,9 @@ class Emitter(Contractions, Indexing, Control, Rows):
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
         nodes = tile(self.nodes) if self.tiled else self.nodes
         plan = make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node)
-        plan.measure = ggml.load().scratch_bytes if self.tiled else None
+        if self.tiled:
+            plan.measure = ggml.load().scratch_bytes
+            plan.events = released(plan) if pairs is None else []
         return plan
 
     def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:

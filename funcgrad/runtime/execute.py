@@ -11,6 +11,7 @@ import threading
 import weakref
 from array import array
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -160,6 +161,7 @@ class _Builder:
         words = [len(plan.inputs), len(plan.outputs), plan.temp_bytes]
         for j, b in enumerate(plan.outputs):
             words += (b.nbytes, plan.alias.get(j, -1))
+        words += self._events(plan)
         words.append(len(tensors))
         for b in tensors:
             words += self._tensor(b)
@@ -167,6 +169,16 @@ class _Builder:
         made = self._make(words + nodes, parts)
         self.programs.append((made, plan))
         return made
+
+    @staticmethod
+    def _events(plan: Plan) -> list[int]:
+        """What happens to memory at nodes, which are numbered among those that run."""
+        words = [len(plan.events)]
+        if plan.events:
+            number = list(accumulate([not node.elided for node in plan.nodes], initial=0))
+            for e in plan.events:
+                words += (number[e.node], e.what, e.number, e.nbytes)
+        return words
 
     def _node(self, node: Node, tensors: dict[Any, int], parts: list[Any], words: list[int]) -> None:
         used = []

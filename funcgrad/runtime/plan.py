@@ -12,17 +12,16 @@ through the workspace.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from funcgrad.errors import Site
 from funcgrad.ir import Aval
+from funcgrad.runtime.arena import ALIGN, Arena
+from funcgrad.runtime.release import COMMIT, RELEASE, Event
 
-__all__ = ["Buf", "Node", "Plan", "Row", "make_plan"]
-
-ALIGN = 64
+__all__ = ["ALIGN", "Buf", "Node", "Plan", "Row", "make_plan"]
 
 
 class Buf:
@@ -139,6 +138,7 @@ class Plan:
         self.alias: dict[int, int] = {}  # result number: number of the argument whose memory it gets
         self.donation: dict[int, str] = {}  # number of a donated argument: "", or why it was not honoured
         self.temp_bytes = 0
+        self.events: list[Event] = []
         self.measure: Callable[[int, Sequence[int]], int] | None = None  # bytes that a kernel takes for itself
         self.rows: list[Row] = []
         self.storages: list[Storage] = []
@@ -159,30 +159,52 @@ class Plan:
         return sum(self.outputs[j].nbytes for j in self.alias)
 
     @cached_property
-    def scratch_bytes(self) -> int:
-        """The most that a kernel takes for itself while it runs, where every thread has a share."""
-        measure, most = self.measure, 0
+    def scratch(self) -> list[int]:
+        """What the kernel of each node takes for itself while it runs, where every thread has a share."""
+        out = []
         for node in self.nodes:
             if node.kind >= FIRST_CONTROL:
-                most = max([most, *[p.scratch_bytes for p in node.parts if isinstance(p, Plan)]])
-            elif measure is not None and not node.elided:
-                most = max(most, measure(node.kind, node.words))
-        return most
+                out.append(max([p.scratch_bytes for p in node.parts if isinstance(p, Plan)], default=0))
+            else:
+                out.append(self.measure(node.kind, node.words) if self.measure and not node.elided else 0)
+        return out
+
+    @property
+    def scratch_bytes(self) -> int:
+        """The most that a kernel takes for itself."""
+        return max(self.scratch, default=0)
 
     @property
     def peak_bytes(self) -> int:
         """The most that exists at a time: arguments, results, the workspace, and what a kernel takes for itself."""
-        fixed = self.argument_bytes + self.output_bytes - self.alias_bytes
-        return fixed + self.temp_bytes + self.scratch_bytes
+        change = self._late_results()
+        for e in self.events:
+            if e.what == RELEASE:
+                change[e.node + 1] -= e.nbytes
+        total, most = change[0] + self.temp_bytes, change[0] + self.temp_bytes
+        for c, own in zip(change[1:], [*self.scratch, 0], strict=True):
+            most = max(most, total + own)
+            total += c
+        return most
+
+    def _late_results(self) -> list[int]:
+        """By which amount arguments and results change before each node, and after the last; all at first but for
+        events."""
+        late = [e for e in self.events if e.what == COMMIT]
+        change = [0] * (len(self.nodes) + 2)
+        change[0] = self.argument_bytes + self.output_bytes - self.alias_bytes - sum([e.nbytes for e in late])
+        for e in late:
+            change[e.node] += e.nbytes
+        return change
 
     def live_at(self) -> list[int]:
         """Bytes in use during each node: arguments, results, and the temporaries alive then."""
-        change = [0] * (len(self.nodes) + 1)
+        change = self._late_results()
         for s in self.storages:
             change[s.first] += s.nbytes
             change[s.last + 1] -= s.nbytes
-        total, out = self.argument_bytes + self.output_bytes - self.alias_bytes, []
-        for c in change[:-1]:
+        total, out = 0, []
+        for c in change[: len(self.nodes)]:
             total += c
             out.append(total)
         return out
@@ -338,7 +360,7 @@ def _place_results(plan: Plan, spans: _Spans) -> None:
 def _place_temporaries(plan: Plan, spans: _Spans) -> None:
     """Walk the nodes once: take over an operand's memory or the best free block, give back what dies."""
     last = spans.last
-    arena = _Arena()
+    arena = Arena()
     for n, node in enumerate(plan.nodes):
         ops = node.operands
         for w in node.writes:
@@ -368,56 +390,6 @@ def _place_temporaries(plan: Plan, spans: _Spans) -> None:
                 arena.give(st.offset, st.nbytes)
                 st.occupant = None
     plan.temp_bytes = arena.size
-
-
-class _Arena:
-    """Free blocks of the workspace, by size and by place."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self._by_size: list[tuple[int, int]] = []  # (size, offset), sorted
-        self._starts: dict[int, int] = {}  # offset: size
-        self._ends: dict[int, int] = {}  # end: offset
-
-    def _remove(self, offset: int, size: int) -> None:
-        del self._by_size[bisect_left(self._by_size, (size, offset))]
-        del self._starts[offset], self._ends[offset + size]
-
-    def _add(self, offset: int, size: int) -> None:
-        insort(self._by_size, (size, offset))
-        self._starts[offset] = size
-        self._ends[offset + size] = offset
-
-    def take(self, nbytes: int) -> int:
-        """The offset of a block: the smallest free one that fits, else new memory at the end."""
-        need = -(-nbytes // ALIGN) * ALIGN
-        k = bisect_left(self._by_size, (need, -1))
-        if k < len(self._by_size):
-            size, offset = self._by_size[k]
-            self._remove(offset, size)
-            if size > need:
-                self._add(offset + need, size - need)
-            return offset
-        offset = self._ends.get(self.size, self.size)
-        if offset < self.size:
-            self._remove(offset, self.size - offset)
-        self.size = offset + need
-        return offset
-
-    def give(self, offset: int, nbytes: int) -> None:
-        """Return a block, joined with its free neighbours."""
-        size = -(-nbytes // ALIGN) * ALIGN
-        if not size:
-            return
-        after = self._starts.get(offset + size)
-        if after is not None:
-            self._remove(offset + size, after)
-            size += after
-        before = self._ends.get(offset)
-        if before is not None:
-            self._remove(before, offset - before)
-            offset, size = before, size + offset - before
-        self._add(offset, size)
 
 
 def _fill_table(plan: Plan, spans: _Spans) -> None:

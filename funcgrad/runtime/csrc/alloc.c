@@ -27,6 +27,7 @@
 typedef struct block {
     int64_t size;  /* of the whole block, this header included */
     int64_t asked; /* bytes counted as in use */
+    int64_t held;  /* bytes of size that are in memory or about to be: all but what was released or only reserved */
     uint32_t class, state;
     struct block *older, *newer; /* among all cached blocks */
     struct block *below, *above; /* in the stack of its class */
@@ -69,7 +70,7 @@ static void unlink_block(block *b) {
     else oldest = b->newer;
     if (b->newer) b->newer->older = b->older;
     else newest = b->older;
-    cached -= b->size;
+    cached -= b->held;
 }
 
 static void link_block(block *b) {
@@ -82,7 +83,7 @@ static void link_block(block *b) {
     if (newest) newest->newer = b;
     else oldest = b;
     newest = b;
-    cached += b->size;
+    cached += b->held;
 }
 
 static void give_back(block *b) {
@@ -128,9 +129,26 @@ static block *new_block(uint32_t class, int64_t size) {
         b = take_from_system(size);
     }
     if (!b) return NULL;
-    b->size = size;
+    b->size = b->held = size;
     b->class = class;
     return b;
+}
+
+/* Counts a block as in use; under the lock. */
+static void count_in(block *b, int64_t n_bytes) {
+    b->state = IN_USE;
+    b->asked = n_bytes;
+    b->held = b->size;
+    in_use += n_bytes;
+    if (in_use > most_in_use) most_in_use = in_use;
+    in_use_size += b->size;
+    if (in_use_size > peak_size) peak_size = in_use_size;
+}
+
+/* Gives cached blocks back until all together are within the bound, with so much more in use. */
+static void make_room(int64_t more) {
+    int64_t need = in_use_size + more, most = need > peak_size ? need : peak_size;
+    shrink((most > SLACK ? most : SLACK) - more);
 }
 
 void *fg_alloc(int64_t n_bytes) {
@@ -140,18 +158,58 @@ void *fg_alloc(int64_t n_bytes) {
     uint32_t class = size_class((n_bytes ? n_bytes : 1) + 64, &size);
     pthread_mutex_lock(&lock);
     block *b = find_cached(class, size);
-    if (b) unlink_block(b);
-    else b = new_block(class, size);
     if (b) {
+        unlink_block(b);
+        if (b->held < b->size) make_room(b->size); /* what was released comes back */
+    } else {
+        b = new_block(class, size);
+    }
+    if (b) count_in(b, n_bytes);
+    pthread_mutex_unlock(&lock);
+    return b ? (char *)b + 64 : NULL;
+}
+
+void *fg_reserve(int64_t n_bytes) {
+    if (n_bytes < MAPPED || n_bytes > FG_LIMIT) return fg_alloc(n_bytes);
+    pthread_once(&once, start);
+    int64_t size;
+    uint32_t class = size_class(n_bytes + 64, &size);
+    pthread_mutex_lock(&lock);
+    block *b = size > physical ? NULL : take_from_system(size); /* a cached one would be in memory already */
+    if (b) {
+        b->size = size;
+        b->class = class;
+        b->asked = b->held = 0;
         b->state = IN_USE;
-        b->asked = n_bytes;
-        in_use += n_bytes;
-        if (in_use > most_in_use) most_in_use = in_use;
-        in_use_size += b->size;
-        if (in_use_size > peak_size) peak_size = in_use_size;
     }
     pthread_mutex_unlock(&lock);
     return b ? (char *)b + 64 : NULL;
+}
+
+void fg_commit(void *p, int64_t n_bytes) {
+    block *b = (block *)((char *)p - 64);
+    pthread_mutex_lock(&lock);
+    if (b->state == IN_USE && !b->held) {
+        make_room(b->size);
+        count_in(b, n_bytes);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+/* Pages that are partly outside of the range stay. */
+void fg_release(void *p, int64_t offset, int64_t n_bytes) {
+#ifdef MADV_DONTNEED
+    block *b = (block *)((char *)p - 64);
+    const uintptr_t page = 4096, at = (uintptr_t)p + (uintptr_t)offset;
+    const uintptr_t first = (at + page - 1) & ~(page - 1), end = (at + (uintptr_t)n_bytes) & ~(page - 1);
+    pthread_mutex_lock(&lock);
+    if (b->state == IN_USE && b->size >= MAPPED && n_bytes <= b->held && n_bytes <= b->asked && first < end) {
+        (void)madvise((void *)first, (size_t)(end - first), MADV_DONTNEED);
+        b->asked -= n_bytes, in_use -= n_bytes;
+        b->held -= n_bytes, in_use_size -= n_bytes;
+    }
+    pthread_mutex_unlock(&lock);
+#endif
 }
 
 void fg_free(void *p) {
@@ -161,7 +219,7 @@ void fg_free(void *p) {
     if (b->state == IN_USE) { /* a second fg_free of the same block does nothing */
         b->state = CACHED;
         in_use -= b->asked;
-        in_use_size -= b->size;
+        in_use_size -= b->held;
         link_block(b);
     }
     pthread_mutex_unlock(&lock);

@@ -104,6 +104,9 @@ void fg_set_sgemm(fg_sgemm f);
 /* Device memory of the CPU: 64-byte aligned, cached by size class, NULL when the system has none. */
 void *fg_alloc(int64_t n_bytes);
 void fg_free(void *p);
+void *fg_reserve(int64_t n_bytes);                             /* counts as in use from fg_commit on: not written before */
+void fg_commit(void *p, int64_t n_bytes);
+void fg_release(void *p, int64_t offset, int64_t n_bytes);     /* part of a block that is not needed any more */
 int64_t fg_alloc_in_use(void);
 int64_t fg_alloc_cached(void);
 int64_t fg_alloc_peak(void); /* the most in use at a time since the last call of this */

@@ -43,6 +43,19 @@ struct Carry {
     bool in_place = false;
 };
 
+struct Event {
+    int64_t node;
+    bool release;
+    int64_t number, n_bytes;
+};
+
+// A kernel with what happens to memory before and after it.
+struct Watched : fg_kernel {
+    const fg_kernel *inner = nullptr;
+    fg_program *program = nullptr;
+    std::vector<Event> events;
+};
+
 fg_host host = nullptr;
 
 } // namespace
@@ -54,7 +67,9 @@ struct fg_program {
     std::vector<int64_t> out_bytes;
     std::vector<int32_t> alias;
     int64_t n_in = 0, workspace_bytes = 0, needed_bytes = 0;
-    void *workspace = nullptr; // where the tensors are placed now
+    void *workspace = nullptr;      // where the tensors are placed now
+    void *const *results = nullptr; // of the run in progress
+    std::vector<char> late;         // results that are not written before some node
 
     ~fg_program() {
         if (graph) fg_graph_free(graph);
@@ -69,9 +84,25 @@ struct fg_program {
                 if (fg_graph_place(graph, tensor, static_cast<char *>(at) + offset, err, err_size) < 0) return -1;
             workspace = at;
         }
+        results = bound + n_in;
         return fg_graph_n_nodes(graph) ? fg_graph_run(graph, bound, err, err_size) : 0;
     }
 };
+
+namespace {
+
+void run_watched(const fg_kernel *k, void *const *base) {
+    const Watched &w = *static_cast<const Watched *>(k);
+    for (const Event &e : w.events)
+        if (!e.release) fg_commit(w.program->results[e.number], e.n_bytes);
+    w.inner->run(w.inner, base);
+    for (const Event &e : w.events)
+        if (e.release) fg_release(w.program->workspace, e.number, e.n_bytes);
+}
+
+void destroy_watched(fg_kernel *k) { delete static_cast<Watched *>(k); }
+
+} // namespace
 
 namespace {
 
@@ -290,8 +321,12 @@ struct Loader {
             p.out_bytes.push_back(words.read(0, FG_LIMIT, "n_bytes"));
             p.alias.push_back(int32_t(words.read(-1, p.n_in - 1, "alias")));
         }
+        load_events();
         load_tensors(words.count("n_tensors"));
     }
+
+    std::vector<Event> events;
+    size_t next_event = 0;
 
     void load_tensors(int64_t n) {
         const Words here = words;
@@ -315,7 +350,8 @@ struct Loader {
         for (int32_t &t : bound) // nothing reads this one, but the table of pointers has an entry for it
             if (t < 0) check((t = unused()) >= 0);
         check(fg_graph_declare_bound(p.graph, bound.data(), int(bound.size()), err, sizeof err) >= 0);
-        for (int64_t i = 0; i < n_nodes; ++i) load_node(n);
+        for (int64_t i = 0; i < n_nodes; ++i) load_node(i, n);
+        if (next_event != events.size()) fail("program: an event at a node that is not there");
         if (words.next != words.end) fail("program: too many words");
     }
 
@@ -325,7 +361,31 @@ struct Loader {
         return no_tensor;
     }
 
-    void load_node(int64_t n_tensors) {
+    void load_events() {
+        p.late.assign(p.out_bytes.size(), 0);
+        for (int64_t n = words.count("n_events"), node = 0; n > 0; --n) {
+            node = words.read(node, FG_LIMIT, "an event's node");
+            const bool release = words.read(0, 1, "an event") != 0;
+            const int64_t last = release ? p.workspace_bytes : p.n_out() - 1;
+            const int64_t number = words.read(0, last, "an event's result or offset");
+            const int64_t most = release ? p.workspace_bytes - number : p.out_bytes[size_t(number)];
+            events.push_back({node, release, number, words.read(0, most, "an event's bytes")});
+            if (!release) p.late[size_t(number)] = 1;
+        }
+    }
+
+    // The kernel itself, or one that does what happens at it too.
+    fg_kernel *watch(fg_kernel *k, int64_t node) {
+        if (next_event == events.size() || events[next_event].node != node) return k;
+        auto w = std::make_unique<Watched>();
+        w->run = run_watched, w->destroy = destroy_watched, w->kind = k->kind;
+        w->inner = k, w->program = &p;
+        while (next_event < events.size() && events[next_event].node == node) w->events.push_back(events[next_event++]);
+        p.kernels.push_back(w.get());
+        return w.release();
+    }
+
+    void load_node(int64_t node, int64_t n_tensors) {
         const int64_t kind = words.read();
         std::vector<int32_t> operands(size_t(words.count("n_operands")));
         for (int32_t &t : operands) t = int32_t(words.read(0, n_tensors - 1, "tensor"));
@@ -338,6 +398,7 @@ struct Loader {
         check(k);
         p.kernels.push_back(k);
         words.next += n;
+        k = watch(k, node);
         check(fg_graph_node(p.graph, k, operands.data(), int(operands.size()), out, err, sizeof err) >= 0);
     }
 };
@@ -375,7 +436,7 @@ int64_t needed(const fg_program &p) {
 bool take_results(const fg_program &p, void **bound) {
     for (size_t j = 0; j < p.out_bytes.size(); ++j) {
         void **to = bound + p.n_in + j;
-        *to = p.alias[j] >= 0 ? bound[p.alias[j]] : fg_alloc(p.out_bytes[j]);
+        *to = p.alias[j] >= 0 ? bound[p.alias[j]] : p.late[j] ? fg_reserve(p.out_bytes[j]) : fg_alloc(p.out_bytes[j]);
         if (*to || p.alias[j] >= 0) continue;
         while (j-- > 0)
             if (p.alias[j] < 0) fg_free(bound[size_t(p.n_in) + j]);

@@ -32,6 +32,8 @@ typedef struct fg_program fg_program;
 
 /* Words: n_in, n_out, workspace bytes,
  *        n_out x (n_bytes, number of the argument whose memory it gets or -1),
+ *        n_events, n_events x (node, 0, number of a result, its bytes: it is not written before that node
+ *                              or node, 1, offset, bytes: that part of the workspace is not used after that node)
  *        n_tensors, n_tensors x (dtype, n_elements, bound number or -1 (workspace) or -2 (fixed), offset in the workspace or address),
  *        n_nodes, n_nodes x (kind, n_operands, operands (tensors), out (a tensor), n_parts, parts (numbers), n_words, words)
  * The parts are borrowed and must outlive the program. */
