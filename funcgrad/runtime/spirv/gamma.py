@@ -15,6 +15,7 @@ from funcgrad.runtime.spirv.pairs import (
     Pair,
     absolute,
     copysign,
+    divide,
     fast_two_sum,
     horner,
     pair_add,
@@ -67,9 +68,9 @@ def lgamma(x: Value) -> Value:
     steep = a[0] > math.pi / 4
     sine = choose(steep, cos_pair(pair_add(constant(x, math.pi / 2), minus(a))), sin_pair(a))
     sine = choose(u.eq(0.0), (one, zero), sine)
-    tiny = sine[0] < 2.0**-60
-    many = k.select(tiny, k.const(2.0**64, "f"), one)
-    slope = log_pair((sine[0] * many, sine[1] * many), k.select(tiny, k.const(-64.0, "f"), zero))
+    tiny = (absolute(u) < 2.0**-60) & u.ne(0.0)  # then it is pi |u|, at a scale that has no denormals
+    many = pair_multiply((absolute(u) * 2.0**64, zero), constant(x, math.pi))
+    slope = log_pair(choose(tiny, many, sine), k.select(tiny, k.const(-64.0, "f"), zero))
     reflected = pair_add(pair_add(constant(x, math.log(math.pi)), minus(slope)), minus(s))
     r = k.select(below, reflected[0], k.select(huge, inf, s[0]))
     pole = (x <= 0.0) & u.eq(0.0)
@@ -105,7 +106,7 @@ def digamma(x: Value) -> Value:
     n, d = choose(steep, sine, cosine), choose(steep, cosine, sine)
     d = choose(least | u.eq(0.0), (one, zero), d)
     cotangent = pair_multiply(pair_divide(n, d), constant(x, math.pi))
-    inverse = one / k.select(u.eq(0.0), one, absolute(u))
+    inverse = divide(one, k.select(u.eq(0.0), one, absolute(u)))
     cotangent = choose(least, (inverse, zero), cotangent)
     negative = u < 0.0
     cotangent = choose(negative, cotangent, minus(cotangent))

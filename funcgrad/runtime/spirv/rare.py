@@ -12,7 +12,6 @@ import struct
 
 from funcgrad.runtime.spirv.kernel import Kernel, Value
 from funcgrad.runtime.spirv.math import (
-    COS,
     EXP_TAIL,
     INF,
     LN2_HIGH,
@@ -20,7 +19,6 @@ from funcgrad.runtime.spirv.math import (
     LOG2E,
     MAGIC,
     NAN,
-    SIN,
     angle,
     numbers,
     scale,
@@ -89,6 +87,10 @@ ERF_INV_FAR = numbers(
     " -0x1.d3aef6080ee06p-9 0x1.74afcf764c819p-8 -0x1.f4de1336306a7p-8 0x1.3581ae7f72969p-7 0x1.006dc9c15b8a2p+0"
     " 0x1.6a9efbd99cb03p+1"
 )
+SIN = numbers(
+    "0x1.5d863cb7ef1c8p-33 -0x1.ae5e4845ca2efp-26 0x1.71de356a7d8fep-19 -0x1.a01a019c2b7p-13 0x1.111111110fb2bp-7 -0x1.555555555554cp-3"
+)
+COS = numbers("0x1.1c05587ca0c65p-29 -0x1.27e105f5438d6p-22 0x1.a019fcd49d0b2p-16 -0x1.6c16c169ab52ep-10 0x1.5555555554a15p-5")
 SINH = (1 / 39916800, 1 / 362880, 1 / 5040, 1 / 120, 1 / 6)
 
 
@@ -104,13 +106,16 @@ def rounded(x: float) -> str:
     return struct.unpack("<f", struct.pack("<f", x))[0].hex()
 
 
-def pair_horner(x: Pair, coefficients: tuple[float, ...]) -> Pair:
-    """A polynomial, the highest power first, with the last step in pairs."""
-    q = horner(x[0], coefficients[:-1])
-    last = constant(q, coefficients[-1])
-    p, e = two_product(x[0], q)
-    s, f = two_sum(last[0], p)
-    return fast_two_sum(s, f + e + (x[1] * q + last[1]))
+def pair_horner(x: Pair, coefficients: tuple[float, ...], steps: int = 1) -> Pair:
+    """A polynomial, the highest power first, with the last few steps in pairs."""
+    n = len(coefficients) - steps
+    q = (horner(x[0], coefficients[:n]), x[0].k.const(0.0, "f"))
+    for c in coefficients[n:]:
+        p, e = two_product(x[0], q[0])
+        last = constant(p, c)
+        s, f = two_sum(last[0], p)
+        q = fast_two_sum(s, f + (e + (x[1] * q[0] + (x[0] * q[1] + last[1]))))
+    return q
 
 
 def minus(x: Pair) -> Pair:
@@ -218,15 +223,23 @@ def power(x: Value, y: Value) -> Value:
 
 def sin_pair(x: Pair) -> Pair:
     """sin of a pair in [-pi/4, pi/4]."""
-    z = x[0] * x[0]
-    return fast_two_sum(x[0], mad(x[0] * z, horner(z, SIN), x[1]))
+    return _odd(x, SIN, x[1] * mad(x[0] * x[0], -0.5, 1.0))  # the rest times the cosine
+
+
+def _odd(x: Pair, coefficients: tuple[float, ...], rest: Value) -> Pair:
+    """x + x^3 Q(x^2) + rest for |x| <= 1, the sum at most a third from x."""
+    z = two_product(x[0], x[0])
+    p = pair_multiply(z, pair_horner(z, coefficients, 2))
+    y, f = two_product(x[0], p[0])
+    s, g = fast_two_sum(x[0], y)
+    return fast_two_sum(s, g + (f + mad(x[0], p[1], rest)))
 
 
 def cos_pair(x: Pair) -> Pair:
     """cos of a pair in [-pi/4, pi/4]."""
     z, e = two_product(x[0], x[0])
     s, f = fast_two_sum(x[0].k.const(1.0, "f"), z * -0.5)
-    rest = mad(e, -0.5, mad(z * z, horner(z, COS), -(x[0] * x[1])))
+    rest = mad(e, -0.5, mad(z * z, horner(z, COS), -x[0] * x[1] * mad(z, -1 / 6, 1.0)))
     return fast_two_sum(s, f + rest)
 
 
@@ -272,8 +285,7 @@ def acos(x: Value) -> Value:
 
 def _atan(t: Pair) -> Pair:
     """atan of a pair in [0, 1]."""
-    z = t[0] * t[0]
-    return fast_two_sum(t[0], mad(t[0] * z, horner(z, ATAN), t[1] / (z + 1.0)))
+    return _odd(t, ATAN, t[1] / (t[0] * t[0] + 1.0))
 
 
 def atan(x: Value) -> Value:
@@ -329,13 +341,13 @@ def cosh(x: Value) -> Value:
 
 
 def sinh(x: Value) -> Value:
-    """The hyperbolic sine; below 1 its series."""
+    """The hyperbolic sine; below 1/2 its series."""
     a = absolute(x)
     big, small = _two_exponentials(a)
     s, e = fast_two_sum(big[0], -small[0])
     z = a * a
     near = mad(a * z, horner(z, SINH), a)
-    return copysign(x.k.select(a < 1.0, near, (s + (e + (big[1] - small[1]))) * 2.0), x)
+    return copysign(x.k.select(a < 0.5, near, (s + (e + (big[1] - small[1]))) * 2.0), x)
 
 
 def asinh(x: Value) -> Value:
@@ -383,7 +395,7 @@ def erfc(x: Value) -> Value:
     a = k.select(a > 10.2, k.const(10.2, "f"), a)
     t = pair_divide(two_sum(a, k.const(-3.0, "f")), two_sum(a, k.const(3.0, "f")))
     e, n = exp_pair(minus(two_product(a, a)))
-    r = pair_divide(pair_multiply(e, pair_horner(t, ERFC)), two_sum(k.const(1.0, "f"), a * 2.0))
+    r = pair_divide(pair_multiply(e, pair_horner(t, ERFC, 7)), two_sum(k.const(1.0, "f"), a * 2.0))
     high, low = scale(r[0], n, k.const(False, "b")), scale(r[1], n, k.const(False, "b"))
     s, f = fast_two_sum(k.const(2.0, "f"), -high)
     return k.select(x < 0.0, s + (f - low), high)
@@ -396,9 +408,12 @@ def erf_inv(x: Value) -> Value:
     b = k.select(a < 1.0, a, zero)
     p, e = two_product(b, b)
     w = minus(log_pair(pair_add((one, zero), (-p, -e))))
-    near = pair_horner(pair_add(w, (k.const(-2.5, "f"), zero)), ERF_INV_NEAR)
-    far = pair_horner(pair_add(pair_sqrt(choose(w[0] < 5.0, (one, zero), w)), (k.const(-3.0, "f"), zero)), ERF_INV_FAR)
+    near = pair_horner(pair_add(w, (k.const(-2.5, "f"), zero)), ERF_INV_NEAR, 3)
+    far = pair_horner(pair_add(pair_sqrt(choose(w[0] < 5.0, (one, zero), w)), (k.const(-3.0, "f"), zero)), ERF_INV_FAR, 2)
     q = choose(w[0] < 5.0, near, far)
-    p, e = two_product(x, q[0])
-    r = k.select(a.eq(1.0), copysign(k.bits_const(INF, "f"), x), p + (e + x * q[1]))
-    return k.select(a <= 1.0, r, nan(k))
+    tiny = a < 2.0**-100  # at a scale that has no denormals
+    y = k.select(tiny, x * 2.0**64, x)
+    p, e = two_product(y, q[0])
+    r = (p + (e + y * q[1])) * k.select(tiny, k.const(2.0**-64, "f"), 1.0)
+    r = k.select(a.eq(1.0), k.bits_const(INF, "f"), r)
+    return k.select(a <= 1.0, copysign(r, x), nan(k))
