@@ -187,13 +187,13 @@ def test_released_memory_can_be_used_again(vk: Runtime) -> None:
 
 
 def test_out_of_memory_is_an_error_and_the_device_goes_on(vk: Runtime) -> None:
-    with pytest.raises(RuntimeError, match=r"^out of memory"):
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
         vk.alloc(1 << 50)
     with pytest.raises(RuntimeError, match="negative"):
         vk.alloc(-1)
     size = vk.limits()[HEAP] // 5
     held = []
-    with pytest.raises(RuntimeError, match=r"^out of memory"):
+    with pytest.raises(RuntimeError, match=r"^out of memory$"):
         for _ in range(6):
             held.append(vk.alloc(size))
     assert held
@@ -399,7 +399,7 @@ def test_profile(vk: Runtime) -> None:
     elapsed = (time.perf_counter() - begin) * 1e9
     times = np.array(list(ns))
     assert (times >= 0).all() and times.sum() <= elapsed
-    assert times[1200] > 5 * np.median(times)
+    assert times[1200] > 1.5 * np.median(times)
     assert np.array_equal(vk.read(many.out, large), np.ones(large))  # it ran once
     vk.lib.fgv_commands_free(commands)
     one.free()

@@ -32,16 +32,17 @@ const char *fgv_description(fgv_device *device);
 /* Fills out[0] to out[n - 1], as far as these exist, and returns how many do:
  * 0 subgroup size, 1 invocations per group, 2 bytes of shared memory, 3 to 5 groups along x, y, z, 6 bytes of the
  * device's heap, 7 whether it is software, 8 shaderInt64, 9 shaderFloat16, 10 whether subgroups multiply 16x16x16
- * float16 matrices into float32 (VK_KHR_cooperative_matrix), 11 vendor, 12 bytes of one allocation, 13 femtoseconds of
- * a timestamp's unit, 14 denormal float32 kept, 15 signed zeros, infinities and NaN of float32 kept, 16 smallest and
- * 17 largest subgroup size, 18 vulkanMemoryModel, 19 bfloat16 matrices as in 10, 20 VK_NV_cooperative_matrix2,
- * 21 bytes of push constants, 22 subgroup arithmetic in compute kernels.
+ * float16 matrices into float32 (VK_KHR_cooperative_matrix), 11 vendor, 12 bytes that one allocation may have at most,
+ * 13 femtoseconds of a timestamp's unit, 14 denormal float32 kept, 15 signed zeros, infinities and NaN of float32 kept,
+ * 16 smallest and 17 largest subgroup size, 18 vulkanMemoryModel, 19 bfloat16 matrices as in 10,
+ * 20 VK_NV_cooperative_matrix2, 21 bytes of push constants, 22 subgroup arithmetic in compute kernels.
  */
 int fgv_limits(fgv_device *device, int64_t *out, int n);
 /* Bytes that can still be allocated, as far as the driver tells. */
 int64_t fgv_budget(fgv_device *device);
 
-/* n bytes of device memory; the address, a multiple of 256, is its name. 0 with a message: "out of memory" first. */
+/* n bytes of device memory; the address, a multiple of 256, is its name. 0 with a message, which is "out of memory"
+ * where there is none left. */
 uint64_t fgv_alloc(fgv_device *device, int64_t n_bytes, char *err, int err_size);
 /* Gives memory back; work that was submitted before may still use it. */
 void fgv_release(fgv_device *device, uint64_t address);

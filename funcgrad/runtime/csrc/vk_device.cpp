@@ -11,16 +11,20 @@ struct Properties {
     VkPhysicalDeviceVulkan11Properties v11{};
     VkPhysicalDeviceVulkan12Properties v12{};
     VkPhysicalDeviceSubgroupSizeControlProperties size{};
+    VkPhysicalDeviceMaintenance4Properties largest{};
 
-    Properties(const Instance &in, VkPhysicalDevice device, bool size_control) {
+    Properties(const Instance &in, const Candidate &device, bool size_control) {
         core.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2;
         v11.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_PROPERTIES;
         v12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_PROPERTIES;
         size.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_PROPERTIES;
+        largest.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MAINTENANCE_4_PROPERTIES;
         core.pNext = &v11;
         v11.pNext = &v12;
         if (size_control) v12.pNext = &size;
-        in.vkGetPhysicalDeviceProperties2(device, &core);
+        if (device.properties.apiVersion >= version(1, 3)) v11.pNext = &largest;
+        largest.pNext = &v12;
+        in.vkGetPhysicalDeviceProperties2(device.handle, &core);
         if (!size_control || !(size.requiredSubgroupSizeStages & VK_SHADER_STAGE_COMPUTE_BIT)) {
             size.minSubgroupSize = size.maxSubgroupSize = v11.subgroupSize;
         }
@@ -55,11 +59,13 @@ int64_t heap_bytes(const VkPhysicalDeviceMemoryProperties &memory) {
 }
 
 void fill_limits(fgv_device *d, const Instance &in, const Features &f) {
-    const Properties p(in, d->candidate->handle, d->size_control);
+    const Properties p(in, *d->candidate, d->size_control);
     const VkPhysicalDeviceLimits &l = p.core.properties.limits;
     const int64_t heap = heap_bytes(d->memory);
     const bool matrix = f.matrix.cooperativeMatrix;
-    const int64_t one = int64_t(std::min<uint64_t>(p.v11.maxMemoryAllocationSize, uint64_t(heap)));
+    // maxMemoryAllocationSize is what surely works; drivers allow more where they can, up to the size of a buffer.
+    const uint64_t largest = p.largest.maxBufferSize ? p.largest.maxBufferSize : p.v11.maxMemoryAllocationSize;
+    const int64_t one = int64_t(std::min<uint64_t>(largest, uint64_t(heap)));
     const bool arithmetic = p.v11.subgroupSupportedStages & VK_SHADER_STAGE_COMPUTE_BIT &&
         p.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_ARITHMETIC_BIT;
     d->limits = {p.v11.subgroupSize, l.maxComputeWorkGroupInvocations, l.maxComputeSharedMemorySize,

@@ -219,12 +219,9 @@ uint64_t fgv_alloc(fgv_device *d, int64_t n_bytes, char *err, int err_size) {
     return guarded<uint64_t>(0, err, err_size, [&] {
         const Lock lock = locked(d);
         if (n_bytes < 0) throw std::runtime_error("the number of bytes is negative");
-        if (n_bytes > d->limits[12] - ALIGNMENT) {
-            throw std::runtime_error("out of memory: the device allows " + std::to_string(d->limits[12] - ALIGNMENT) +
-                " bytes in one allocation");
-        }
-        const int64_t size =
-            std::max(n_bytes, std::min(rounded(n_bytes), (d->limits[12] - ALIGNMENT) / ALIGNMENT * ALIGNMENT));
+        const int64_t most = d->limits[12] - ALIGNMENT; // a buffer has this much more, to begin where it is aligned
+        if (n_bytes > most) throw std::bad_alloc();
+        const int64_t size = std::min(rounded(n_bytes), most);
         collect(d);
         try {
             return take(d, size);
