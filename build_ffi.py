@@ -7,8 +7,7 @@
 
 ggml is built once for each pin, compiler and set of options, and kept outside the checkout: under FUNCGRAD_CACHE_DIR,
 or else the user's cache directory. FUNCGRAD_NATIVE=0 or 1 says whether ggml is compiled for this CPU only; the default
-is 1, but 0 for a wheel. FUNCGRAD_VULKAN=1 adds ggml's Vulkan backend (build_vulkan.py). FUNCGRAD_JOBS limits the
-parallel compilers; FUNCGRAD_VERBOSE shows what they print.
+is 1, but 0 for a wheel. FUNCGRAD_JOBS limits the parallel compilers; FUNCGRAD_VERBOSE shows what they print.
 """
 
 from __future__ import annotations
@@ -252,7 +251,7 @@ def write_extension_source(path: Path) -> None:
     except ImportError:
         raise BuildError("cffi was not found: install it (pip install cffi).") from None
     ffi = cffi.FFI()
-    ours = ("fg.h", "graph.h", "program.h", "backend.h", "vk.h")
+    ours = ("fg.h", "graph.h", "program.h", "vk.h")
     for name in (*ours, "cdef.h"):
         ffi.cdef(declarations((CSRC / name).read_text()))
     includes = (*ours, "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
@@ -320,26 +319,6 @@ def build_in_place(native: bool) -> None:
     stamp.write_text(key)
 
 
-def with_vulkan() -> bool:
-    """Whether ggml's Vulkan backend is built too."""
-    return os.environ.get("FUNCGRAD_VULKAN", "0") not in ("0", "")
-
-
-def build_vulkan() -> None:
-    """Run build_vulkan.py: it puts libggml-vulkan.so into funcgrad/runtime/ or says what is missing."""
-    if subprocess.run([sys.executable, str(ROOT / "build_vulkan.py")]).returncode:
-        raise BuildError(
-            "the Vulkan backend was not built; the line above says why. Leave FUNCGRAD_VULKAN out without it."
-        )
-
-
-def build_all() -> None:
-    """Everything that the environment asks for, in place."""
-    build_in_place(is_native(True))
-    if with_vulkan():
-        build_vulkan()
-
-
 # ---- entry points ----
 
 
@@ -368,15 +347,11 @@ class FuncgradBuildHook(BuildHookInterface):
         build_data["pure_python"] = False
         build_data["tag"] = f"cp310-abi3-{re.sub(r'[-.]', '_', sysconfig.get_platform())}"
         if version == "editable":
-            build_all()
+            build_in_place(is_native(True))
             return
         built = build_extension(is_native(False))
         for name in PRODUCTS:
             build_data["force_include"][str(built / name)] = f"funcgrad/runtime/{name}"
-        if with_vulkan():
-            build_vulkan()
-            name = f"libggml-vulkan{LIBRARY_SUFFIX}"
-            build_data["force_include"][str(RUNTIME / name)] = f"funcgrad/runtime/{name}"
 
 
 def test_ggml(operations: list[str]) -> None:
@@ -396,7 +371,7 @@ def main(arguments: list[str]) -> int:
     """Run one of the commands that the module's docstring lists."""
     command, rest = (arguments[0], arguments[1:]) if arguments else ("", [])
     commands: dict[str, Callable[[], object]] = {
-        "": build_all,
+        "": lambda: build_in_place(is_native(True)),
         "check": check,
         "fetch": archive,
         "test-ggml": lambda: test_ggml(rest),

@@ -193,9 +193,9 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
                     x.set(y)
         with k.loop(DEPTH, unroll=not target.software) as d:
             left, right = a.read(d, ty, tile.rows), b.read(d, tx, tile.columns)
-            for x, row in zip(left, sums, strict=True):
-                for y, total in zip(right, row, strict=True):
-                    total.set(multiply_add(k, x, y, total.get()))
+            for u, row in zip(left, sums, strict=True):
+                for v, total in zip(right, row, strict=True):
+                    total.set(multiply_add(k, u, v, total.get()))
         k.barrier()
     table = [(v.slot, v.offset) for v in (a.view, b.view)]
     _store(k, p, tile, splits, (start_m, start_n), (ty, tx), sums, (number, index), table)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv import gamma, math, rare
-from funcgrad.runtime.spirv.kernel import Kernel, Memory, Value
-from funcgrad.runtime.spirv.pairs import INF, MAGNITUDE, NAN, absolute, divide, inverse_sqrt, sqrt
+from funcgrad.runtime.spirv.kernel import Memory, Value
+from funcgrad.runtime.spirv.pairs import INF, MAGNITUDE, absolute, divide, inverse_sqrt, sqrt
 
 __all__ = ["INSTRUCTIONS", "NUMBERS", "SIZES", "Instruction", "Unsupported", "load", "narrow", "store", "widen"]
 

@@ -304,7 +304,8 @@ class Kernel:
         return out
 
     def _fold(self, name: str, x: Value, y: Value) -> Value | None:
-        a, b = x.const, y.const
+        a: Any = x.const
+        b: Any = y.const
         if a is not None and b is not None:
             return self.const(a + b if name == "Add" else a - b if name == "Sub" else a * b, x.t)
         if b == 0 and name in ("Add", "Sub"):

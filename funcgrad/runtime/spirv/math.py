@@ -18,7 +18,6 @@ from funcgrad.runtime.spirv.pairs import (
     fma,
     horner,
     mad,
-    otherwise,
     two_product,
     two_sum,
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from funcgrad.runtime.spirv.kernel import Kernel, Value
+from funcgrad.runtime.spirv.kernel import Value
 
 __all__ = [
     "Pair",
@@ -176,7 +176,6 @@ def divide(x: Value, y: Value) -> Value:
 
 def _even_split(x: Value) -> tuple[Value, Value]:
     """x = m 4^e for x > 0: m in [1, 4), and the word to add to the bits of a number to multiply it by 2^e."""
-    k = x.k
     m, e = split(x)
     odd = (e & 1) ^ 1  # the bias is odd
     m = (m.bits() + (odd << 23).bits("u")).bits("f")

@@ -134,7 +134,7 @@ class _Map:
                 if where is None:
                     r.set(n, iota(x, c, self.zero))
                 elif any(where[0].steps) or same is None:
-                    same = load(where[1], where[0].index(c, self.zero), x.dtype)
+                    same = load(where[1], where[0].element(c, self.zero), x.dtype)
                     r.set(n, same)
                 else:
                     r.set(n, same)
@@ -143,7 +143,7 @@ class _Map:
     def _store(self, regs: Registers, at: list[Value]) -> None:
         for (reg, x), (place, memory) in zip(self.p.outputs, self.outs, strict=True):
             t = {"f": "f", "h": "f", "i": "i"}.get(MEMORY[x.dtype], "u")
-            store(memory, place.index(at, self.zero), regs.get(reg, t), x.dtype)
+            store(memory, place.element(at, self.zero), regs.get(reg, t), x.dtype)
 
     def make(self) -> Dispatch:
         """The finished dispatch."""

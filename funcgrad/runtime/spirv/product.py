@@ -48,7 +48,8 @@ def parse(words: Sequence[int]) -> Product:
         size = SIZES[kind]
         views.append(View(slot, kind, offset, tuple([s // size for s in words[at + 3 : at + 5 + nb]])))
         at += 5 + nb
-    return Product(dtype, batch, m, n, k, *views, *words[at : at + 1])
+    a, b, c = views
+    return Product(dtype, batch, m, n, k, a, b, c, words[at] if at < len(words) else 0)
 
 
 def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:

@@ -63,7 +63,9 @@ __all__ = [
     "tan",
 ]
 
-LOG = numbers("0x1.58e437317cc6ep-3 0x1.732626f0ad459p-3 0x1.c72286e1b1f42p-3 0x1.249241ad82a9bp-2 0x1.999999a18f245p-2")
+LOG = numbers(
+    "0x1.58e437317cc6ep-3 0x1.732626f0ad459p-3 0x1.c72286e1b1f42p-3 0x1.249241ad82a9bp-2 0x1.999999a18f245p-2"
+)
 TWO_THIRDS = numbers("0x1.555556p-1 -0x1.555556p-26")
 LN2_A, LN2_B = numbers("0x1.62e4p-1 0x1.7f7d1cp-20")
 ASIN = numbers("0x1.2ead68p-5 0x1.e7dc18p-7 0x1.037708p-5 0x1.6cd654p-5 0x1.33373ap-4 0x1.55555p-3")
@@ -88,9 +90,12 @@ ERF_INV_FAR = numbers(
     " 0x1.6a9efbd99cb03p+1"
 )
 SIN = numbers(
-    "0x1.5d863cb7ef1c8p-33 -0x1.ae5e4845ca2efp-26 0x1.71de356a7d8fep-19 -0x1.a01a019c2b7p-13 0x1.111111110fb2bp-7 -0x1.555555555554cp-3"
+    "0x1.5d863cb7ef1c8p-33 -0x1.ae5e4845ca2efp-26 0x1.71de356a7d8fep-19 -0x1.a01a019c2b7p-13 0x1.111111110fb2bp-7"
+    " -0x1.555555555554cp-3"
 )
-COS = numbers("0x1.1c05587ca0c65p-29 -0x1.27e105f5438d6p-22 0x1.a019fcd49d0b2p-16 -0x1.6c16c169ab52ep-10 0x1.5555555554a15p-5")
+COS = numbers(
+    "0x1.1c05587ca0c65p-29 -0x1.27e105f5438d6p-22 0x1.a019fcd49d0b2p-16 -0x1.6c16c169ab52ep-10 0x1.5555555554a15p-5"
+)
 SINH = (1 / 39916800, 1 / 362880, 1 / 5040, 1 / 120, 1 / 6)
 
 
@@ -137,7 +142,7 @@ def nan(k: Kernel) -> Value:
 
 
 def log_pair(x: Pair, more: Value | None = None) -> Pair:
-    """log x, plus ``more`` times log 2, for a positive normal x: x = 2^e m, s = (m - 1) / (m + 1), log m = 2 atanh s."""
+    """log x, plus ``more`` times log 2, for a positive normal x = 2^e m: log m = 2 atanh((m - 1) / (m + 1))."""
     k = x[0].k
     u = x[0].bits()
     e = (u - 0x3F3504F3).bits("i") >> 23
@@ -409,7 +414,9 @@ def erf_inv(x: Value) -> Value:
     p, e = two_product(b, b)
     w = minus(log_pair(pair_add((one, zero), (-p, -e))))
     near = pair_horner(pair_add(w, (k.const(-2.5, "f"), zero)), ERF_INV_NEAR, 3)
-    far = pair_horner(pair_add(pair_sqrt(choose(w[0] < 5.0, (one, zero), w)), (k.const(-3.0, "f"), zero)), ERF_INV_FAR, 2)
+    far = pair_horner(
+        pair_add(pair_sqrt(choose(w[0] < 5.0, (one, zero), w)), (k.const(-3.0, "f"), zero)), ERF_INV_FAR, 2
+    )
     q = choose(w[0] < 5.0, near, far)
     tiny = a < 2.0**-100  # at a scale that has no denormals
     y = k.select(tiny, x * 2.0**64, x)

@@ -50,9 +50,7 @@ def read(words: Sequence[int]) -> Reduction:
         order = sorted(range(nr), key=lambda d: -abs(steps[d]))
         red, steps = [red[d] for d in order], [steps[d] for d in order]
     red, (reduced,) = coalesce(red, [steps])
-    return Reduction(
-        op, keep, red, given._replace(strides=(*kept, *reduced)), out._replace(strides=tuple(written))
-    )
+    return Reduction(op, keep, red, given._replace(strides=(*kept, *reduced)), out._replace(strides=tuple(written)))
 
 
 class Shape(NamedTuple):
@@ -122,7 +120,7 @@ class _Elements(_Source):
     def start(self, result: Value) -> None:
         zero = result.k.const(0, "u")
         kept = [*coordinates(result, self.r.keep), *[zero] * len(self.r.red)]
-        self.base = self.place.index(kept, zero)
+        self.base = self.place.element(kept, zero)
 
     def get(self, at: Value) -> list[Value]:
         index = self.base
@@ -223,7 +221,8 @@ def _segments(stage: _Stage) -> Dispatch:
     """States to scratch."""
     k, shape = stage.k, stage.shape
     planes = [
-        k.operand(stage.table.number(~0, n * stage.n_out * shape.segments * 4), t) for n, t in enumerate(stage.fold.types)
+        k.operand(stage.table.number(~0, n * stage.n_out * shape.segments * 4), t)
+        for n, t in enumerate(stage.fold.types)
     ]
     state = stage.state()
     with k.if_(stage.writes()):
@@ -239,7 +238,7 @@ def _results(stage: _Stage, r: Reduction) -> Dispatch:
     memory = k.operand(place.number, MEMORY[r.out.dtype])
     x = converted(stage.fold.finish(stage.state()), r)
     with k.if_(stage.writes()):
-        memory.store(place.index(coordinates(stage.result, r.keep), k.const(0, "u")), x)
+        memory.store(place.element(coordinates(stage.result, r.keep), k.const(0, "u")), x)
     return stage.dispatch()
 
 

@@ -123,7 +123,7 @@ class _Rows:
         if self.inside is not None:
             row = k.select(self.inside, row, k.const(self.count - 1, "u"))
         self.row = coordinates(row, p.dims[:-1])
-        self.bases = [w and w[0].index([*self.row, self.zero], self.zero) for w in self.ins]
+        self.bases = [w and w[0].element([*self.row, self.zero], self.zero) for w in self.ins]
         self.singles: dict[int, Cell] = {}
 
     def _place(self, x: Operand) -> tuple[Place, Memory]:
@@ -277,7 +277,7 @@ class _Rows:
 
     def _store_one(self, x: Operand, place: Place, memory: Memory, cell: Cell, column: Value) -> None:
         t = {"f": "f", "h": "f", "i": "i"}.get(MEMORY[x.dtype], "u")
-        store(memory, place.index([*self.row, column], self.zero), typed(cell, t), x.dtype)
+        store(memory, place.element([*self.row, column], self.zero), typed(cell, t), x.dtype)
 
     def _store_narrow(self) -> None:
         """Write the results for the row, once all of the group have read the values of rows that they may lie over."""

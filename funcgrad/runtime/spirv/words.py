@@ -9,7 +9,18 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.instructions import SIZES, Unsupported
 from funcgrad.runtime.spirv.kernel import Dispatch, Value
 
-__all__ = ["Lowered", "Operand", "Place", "Program", "Table", "coalesce", "coordinates", "count", "read_operand", "read_program"]
+__all__ = [
+    "Lowered",
+    "Operand",
+    "Place",
+    "Program",
+    "Table",
+    "coalesce",
+    "coordinates",
+    "count",
+    "read_operand",
+    "read_program",
+]
 
 Ints = tuple[int, ...]
 
@@ -90,7 +101,7 @@ class Place(NamedTuple):
     first: int
     steps: Ints
 
-    def index(self, at: Sequence[Value], zero: Value) -> Value:
+    def element(self, at: Sequence[Value], zero: Value) -> Value:
         """The element's index for coordinates of the dimensions."""
         out = zero + self.first
         for x, step in zip(at, self.steps, strict=True):

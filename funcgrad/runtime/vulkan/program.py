@@ -65,7 +65,7 @@ class Launches:
         self.codes: list[bytes] = []  # by kernel
         self.subgroups: list[int] = []
         self._known: dict[tuple[bytes, int], int] = {}
-        self._blocks: list[_Block] = []
+        self._blocks: list[_Arrays] = []
         self._open = _Block()
 
     def add(self, d: Dispatch, entries: Sequence[Symbol], barrier: bool, node: int) -> None:
@@ -218,7 +218,7 @@ class WhileLoop(NamedTuple):
 class Branch(NamedTuple):
     """A choice that the host reads."""
 
-    index: Symbol
+    choice: Symbol
     operands: tuple[Symbol, ...]
     workspace: Symbol
     parts: tuple[Program, ...]

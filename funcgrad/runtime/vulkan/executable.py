@@ -15,8 +15,8 @@ from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.spirv.lower import Lowered, lower
-from funcgrad.runtime.vk.memory import Memory, Slice, VulkanArray
-from funcgrad.runtime.vk.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
+from funcgrad.runtime.vulkan.memory import Memory, Slice, VulkanArray
+from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
 
 __all__ = ["Executable", "Fallback", "Pipelines"]
 
@@ -188,7 +188,7 @@ class _Runner:
             self.memory.write(self._address(place, addresses), np.ascontiguousarray(host))
 
     def _branch(self, item: Branch, addresses: Any) -> None:
-        index = int(self._read([item.index], [Aval((), dtypes.int32)], addresses)[0])
+        index = int(self._read([item.choice], [Aval((), dtypes.int32)], addresses)[0])
         part = item.parts[min(max(index, 0), len(item.parts) - 1)]
         self._part(part, item.operands, item.workspace, addresses)
 
@@ -309,7 +309,8 @@ def _host_calls(program: Program) -> list[tuple[str, str, str, Any]]:
     found = []
     for item in program.items:
         if isinstance(item, Call):
-            name = getattr(item.call.fn, "__name__", "a function")
+            owner = getattr(item.call.fn, "__self__", None)  # of a primitive's reference
+            name = getattr(owner, "name", "") or getattr(item.call.fn, "__name__", "a function")
             results = ", ".join([str(a) for a in item.call.outputs])
             found.append((name, results, "a function of the host", item.site))
     for part in program.parts():

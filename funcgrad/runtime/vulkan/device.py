@@ -1,7 +1,4 @@
-"""Vulkan devices: ggml's Vulkan backend for what it does exactly, the CPU for the rest.
-
-The library is looked for when a Vulkan device is asked for, not on import.
-"""
+"""Vulkan devices: one GPU each, opened when it is first asked for."""
 
 from __future__ import annotations
 
@@ -14,46 +11,44 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.passes.pipeline import prepare
 from funcgrad.primitive import Primitive
 from funcgrad.runtime import device
-from funcgrad.runtime.vulkan_execute import VulkanExecutable
-from funcgrad.runtime.vulkan_memory import HELD, Memory, VulkanArray, count_devices
-from funcgrad.runtime.vulkan_segment import Verdicts
+from funcgrad.runtime.plan import Plan
+from funcgrad.runtime.vulkan.executable import Executable, Pipelines
+from funcgrad.runtime.vulkan.memory import Memory, Slice, VulkanArray, count_devices
+from funcgrad.runtime.vulkan.probe import probe
+from funcgrad.runtime.vulkan.program import VulkanEmitter
 
-__all__ = ["VulkanDevice"]
+__all__ = ["VulkanDevice", "found"]
 
 EAGER = 2048  # one-equation executables kept
 AT_ONCE = 1 << 16  # bytes from which on an array that is put goes to the device at once
 
 
 class VulkanDevice(device.Device):
-    """One GPU; float32 and bool live there, and int32 where it is only moved or used as an index."""
+    """One GPU; it runs the same plans as the CPU, in every dtype of the library."""
 
     float64 = False
 
     def __init__(self, index: int) -> None:
         self.name = f"vulkan:{index}"
         self.memory = Memory(index)
-        self.verdicts = Verdicts(self.memory)
-        self._eager: OrderedDict[Any, VulkanExecutable] = OrderedDict()
+        self.memory.target = probe(self.memory)
+        self.pipelines = Pipelines(self.memory)
+        self._eager: OrderedDict[Any, Executable] = OrderedDict()
         self._lock = threading.Lock()
-
-    @property
-    def cpu(self) -> Any:
-        """The device that does what this one cannot."""
-        return device.get("cpu")
 
     def put(self, host: np.ndarray[Any, Any]) -> VulkanArray:
         """Copy host data: large arrays to the device at once, small ones when they are first needed there."""
-        if host.dtype == dtypes.bool_:
+        if host.dtype == dtypes.bool_:  # numpy takes any byte that is not 0 for true, the kernels only 1
             host = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
         copy = np.array(host, order="C")
         copy.flags.writeable = False
         array = VulkanArray(self.memory, Aval(copy.shape, copy.dtype), host=copy)
-        if copy.dtype in HELD and copy.nbytes >= AT_ONCE:
+        if copy.nbytes >= AT_ONCE:
             array.on_device()
-            if copy.dtype != dtypes.int32:  # integers are computed with on the host
-                array.host = None
+            array.host = None
         return array
 
     def wrap(self, host: np.ndarray[Any, Any]) -> VulkanArray:
@@ -69,14 +64,29 @@ class VulkanDevice(device.Device):
         view.flags.writeable = False
         return view
 
-    def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> VulkanExecutable:
-        """Split a graph into what the device does and what the CPU does, and lower both."""
-        return VulkanExecutable(graph, self.memory, self.cpu, self.verdicts)
+    def compile(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
+        """Optimise, lower and plan a graph."""
+        return Executable(self.plan(graph, donate), self.pipelines, self._fixed)
+
+    def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
+        """Optimise and lower a graph and plan its memory."""
+        return VulkanEmitter(prepare).lower(prepare(graph), donate)
+
+    def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
+        """Lower and plan a graph as it is."""
+        return Executable(VulkanEmitter().lower(graph, donate), self.pipelines, self._fixed)
+
+    def _fixed(self, value: Any) -> Slice:
+        """The memory of a captured array."""
+        if getattr(value, "device", None) is self:
+            storage: VulkanArray = value.storage
+            return storage.on_device()
+        return self.memory.upload(np.ascontiguousarray(dtypes.narrow(np.asarray(value), value.aval.dtype)))
 
     def run_primitive(
         self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
     ) -> list[Any]:
-        """Run one primitive; literals are operands like others."""
+        """Run one primitive; literals are operands like others, so that their values do not matter to the cache."""
         key = (type(prim), prim, tuple(in_avals))
         found = self._eager.get(key)
         if found is None:
@@ -89,11 +99,15 @@ class VulkanDevice(device.Device):
         xs = [VulkanArray(self.memory, x.aval, host=x.value) if isinstance(x, Literal) else x for x in operands]
         return list(found.run(xs))
 
+    def synchronize(self) -> None:
+        """Wait until everything asked for is done."""
+        self.memory.synchronize()
+
     def clear_cache(self) -> None:
         """Forget the executables of single primitives and give free memory back."""
         with self._lock:
             self._eager.clear()
-        self.memory.trim()
+        self.pipelines.clear()
 
     @property
     def bytes_in_use(self) -> int:
@@ -101,8 +115,6 @@ class VulkanDevice(device.Device):
         return self.memory.in_use
 
 
-def _found() -> list[device.Device]:
+def found() -> list[device.Device]:
+    """All devices that the Vulkan loader finds; DeviceError when there is none."""
     return [VulkanDevice(i) for i in range(count_devices())]
-
-
-device.register("vulkan", _found)

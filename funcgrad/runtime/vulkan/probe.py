@@ -10,7 +10,7 @@ from funcgrad import dtypes
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.spirv.kernel import Kernel, Target
-from funcgrad.runtime.vk.memory import Memory
+from funcgrad.runtime.vulkan.memory import Memory
 
 __all__ = ["probe"]
 
