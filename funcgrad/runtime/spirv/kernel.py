@@ -317,7 +317,7 @@ class Kernel:
         if name == "Mul" and (a == 1 or b == 1):
             return y if a == 1 else x
         if name == "Mul" and b is not None and b > 0 and b & (b - 1) == 0:
-            return x << (b.bit_length() - 1)
+            return x << (int(b).bit_length() - 1)
         return None
 
     def unsigned(self, name: str, x: Value, y: Value | NUMBER) -> Value:
@@ -328,7 +328,7 @@ class Kernel:
         if x.const is not None and y.const:
             return self.const(x.const // y.const if name == "UDiv" else x.const % y.const, x.t)
         if y.const is not None and y.const & (y.const - 1) == 0:
-            return x >> (y.const.bit_length() - 1) if name == "UDiv" else x & (y.const - 1)
+            return x >> (int(y.const).bit_length() - 1) if name == "UDiv" else x & (int(y.const) - 1)
         return self.binary(name, x, y, x.t)
 
     def compare(self, name: str, x: Value, y: Value | NUMBER) -> Value:
