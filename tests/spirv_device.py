@@ -21,8 +21,8 @@ from funcgrad.runtime import ggml
 from funcgrad.runtime.spirv.instructions import NUMBERS
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.lower import Lowered, lower
-from funcgrad.runtime.vk.memory import Memory, Slice
-from funcgrad.runtime.vk.probe import probe
+from funcgrad.runtime.vulkan.memory import Memory, Slice
+from funcgrad.runtime.vulkan.probe import probe
 
 
 class Device:
@@ -73,7 +73,9 @@ class Device:
         memory.check(lib.fgv_submit(memory.handle, commands, err, ggml.MESSAGE), err)
         for x in written:
             where = root(x).reshape(-1).view(np.uint8)
-            where[...] = memory.read([pieces[address(root(x))].address], [Aval((where.size,), dtypes.bool_)])[0].view(np.uint8)
+            where[...] = memory.read([pieces[address(root(x))].address], [Aval((where.size,), dtypes.bool_)])[0].view(
+                np.uint8
+            )
         lib.fgv_commands_free(commands)
         for p in alive[2]:
             lib.fgv_pipeline_free(p)
@@ -106,7 +108,9 @@ def validate(lowered: Lowered) -> None:
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
 
 
-def run(kind: int, words: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array], check: bool = False) -> None:
+def run(
+    kind: int, words: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array], check: bool = False
+) -> None:
     """Run a node; slots number the inputs and then the outputs."""
     lowered = lower(kind, [int(w) for w in words], device().target)
     if check:

@@ -25,6 +25,9 @@ for _prefix in ("FOrd", "S", "U"):
     BINARY[_prefix + "GreaterThan"], BINARY[_prefix + "GreaterThanEqual"] = np.greater, np.greater_equal
 
 
+PLAIN = Target()
+
+
 class EagerVariable:
     def __init__(self, k: Eager, value: Any, t: str) -> None:
         self.k, self.x, self.t = k, value, t
@@ -42,7 +45,7 @@ class EagerVariable:
 class Eager(Kernel):
     """Values hold arrays in place of ids; ``off`` perturbs what a device may round wrongly, in ulp."""
 
-    def __init__(self, target: Target = Target(), off: int = 2) -> None:
+    def __init__(self, target: Target = PLAIN, off: int = 2) -> None:
         self.target, self.off, self.masks = target, off, []
         self.rng = np.random.default_rng(0)
 

@@ -1,5 +1,5 @@
-"""The instructions of kernels for Vulkan devices: errors in ulp against float64 truth, special values, exact ones bit for
-bit; on the device, and computed by numpy as on one whose division and square root are a few ulp off."""
+"""The instructions of kernels for Vulkan devices: errors in ulp against float64 truth, special values, exact ones bit
+for bit; on the device, and computed by numpy as on one whose division and square root are a few ulp off."""
 
 from __future__ import annotations
 

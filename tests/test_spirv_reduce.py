@@ -10,7 +10,21 @@ import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
-from kernel_arrays import BF16, BOOL, F16, F32, FLOATS, I32, NUMPY, REDUCE, U32, decode, encode, random_layout, random_numbers
+from kernel_arrays import (
+    BF16,
+    BOOL,
+    F16,
+    F32,
+    FLOATS,
+    I32,
+    NUMPY,
+    REDUCE,
+    U32,
+    decode,
+    encode,
+    random_layout,
+    random_numbers,
+)
 from map_kernels import Array, address
 from spirv_device import device, root, run
 from test_kernels_reduce import (
@@ -148,7 +162,7 @@ def test_logsumexp(shape: tuple[int, int]) -> None:
     run(REDUCE, reduce_words(LOGSUMEXP, x, 1, F32, out, F32), [x], [out])
     y = x.astype(np.float64)
     top = y.max(1, keepdims=True)
-    np.testing.assert_allclose(out, np.log(np.exp(y - top).sum(1)) + top[:, 0], rtol=3e-7, atol=5e-7)  # m + log s may cancel
+    np.testing.assert_allclose(out, np.log(np.exp(y - top).sum(1)) + top[:, 0], rtol=3e-7, atol=5e-7)
 
 
 @pytest.mark.parametrize(

@@ -117,9 +117,8 @@ def test_nan_and_infinities() -> None:
     x[1, 255], x[2, 3], x[3, 299], x[4, :2] = np.nan, np.inf, -np.inf, (np.inf, -np.inf)
     outs = [np.empty(7, np.float32) for _ in FOLDS]
     views = [np.lib.stride_tricks.as_strided(v, x.shape, (4, 0)) for v in outs]
-    words, _ = program_words(
-        x.shape, [x], list(zip((1, 2, 3), views, strict=True)), [(op, r, 0) for r, op in enumerate(FOLDS, 1)], 4, [1, 0, 0, 0]
-    )
+    outputs, code = list(zip((1, 2, 3), views, strict=True)), [(op, r, 0) for r, op in enumerate(FOLDS, 1)]
+    words, _ = program_words(x.shape, [x], outputs, code, 4, [1, 0, 0, 0])
     device().run(lower(9, words, device().target), [x, *outs], outs)
     with np.errstate(all="ignore"):
         for out, f in zip(outs, FOLDS.values(), strict=True):
@@ -138,7 +137,10 @@ def test_strides_and_iota() -> None:
     np.testing.assert_array_equal(out, y - y.sum(-1, keepdims=True))
 
 
-def random_program(rng: np.random.Generator, xs: list[Array]) -> tuple[list[tuple[Any, ...]], list[int], dict[int, Array]]:
+Code = list[tuple[Any, ...]]
+
+
+def random_program(rng: np.random.Generator, xs: list[Array]) -> tuple[Code, list[int], dict[int, Array]]:
     """Instructions on small whole numbers, which float32 computes exactly, and what is in each register."""
     values: dict[int, Array] = dict(enumerate(xs))
     widths = [1] * len(xs)
@@ -178,9 +180,11 @@ def test_random_programs(seed: int) -> None:
     given = [x.copy() for x in xs]
     code, widths, values = random_program(rng, xs)
     chosen = [int(r) for r in rng.choice(len(widths) - len(xs) - 1, 2) + len(xs) + 1]
-    outs = [given[n % len(given)] if widths[r] and n < len(given) else np.empty(shape[0], np.float32) if not widths[r]
-            else np.empty(shape, np.float32) for n, r in enumerate(chosen)]  # fmt: skip
-    views = [o if widths[r] else np.lib.stride_tricks.as_strided(o, shape, (4, 0)) for o, r in zip(outs, chosen, strict=True)]
+    outs, views = [], []
+    for n, r in enumerate(chosen):
+        over = widths[r] and n < len(given)
+        outs.append(given[n] if over else np.empty(shape if widths[r] else shape[0], np.float32))
+        views.append(outs[n] if widths[r] else np.lib.stride_tricks.as_strided(outs[n], shape, (4, 0)))
     words, _ = program_words(shape, given, list(zip(chosen, views, strict=True)), code, len(widths), widths)
     lowered = lower(9, words, device().target)
     device().run(lowered, [*given, *outs], outs)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 
 from funcgrad.runtime.spirv.kernel import Value
-from funcgrad.runtime.spirv.math import INF, NAN
 from funcgrad.runtime.spirv.pairs import (
+    INF,
     MAGNITUDE,
+    NAN,
     Pair,
     absolute,
     copysign,
@@ -59,11 +60,11 @@ def lgamma(x: Value) -> Value:
         z = choose(small, fast_two_sum(s, e + z[1]), z)
     i = one / z[0]
     log = log_pair(z)
-    s = pair_multiply(z, pair_add(log, (k.const(-1.0, "f"), zero)))  # (z - 1/2) log z - z
-    huge = s[0].bits().eq(INF)
-    s = pair_add(s, (log[0] * -0.5, log[1] * -0.5))
-    s = pair_add(pair_add(s, constant(x, 0.9189385332046727)), (i * horner(i * i, STIRLING), zero))
-    s = pair_add(s, minus(log_pair(product)))
+    main = pair_multiply(z, pair_add(log, (k.const(-1.0, "f"), zero)))  # (z - 1/2) log z - z
+    huge = main[0].bits().eq(INF)
+    main = pair_add(main, (log[0] * -0.5, log[1] * -0.5))
+    main = pair_add(pair_add(main, constant(x, 0.9189385332046727)), (i * horner(i * i, STIRLING), zero))
+    main = pair_add(main, minus(log_pair(product)))
     u, a = _fraction(x)
     steep = a[0] > math.pi / 4
     sine = choose(steep, cos_pair(pair_add(constant(x, math.pi / 2), minus(a))), sin_pair(a))
@@ -71,8 +72,8 @@ def lgamma(x: Value) -> Value:
     tiny = (absolute(u) < 2.0**-60) & u.ne(0.0)  # then it is pi |u|, at a scale that has no denormals
     many = pair_multiply((absolute(u) * 2.0**64, zero), constant(x, math.pi))
     slope = log_pair(choose(tiny, many, sine), k.select(tiny, k.const(-64.0, "f"), zero))
-    reflected = pair_add(pair_add(constant(x, math.log(math.pi)), minus(slope)), minus(s))
-    r = k.select(below, reflected[0], k.select(huge, inf, s[0]))
+    reflected = pair_add(pair_add(constant(x, math.log(math.pi)), minus(slope)), minus(main))
+    r = k.select(below, reflected[0], k.select(huge, inf, main[0]))
     pole = (x <= 0.0) & u.eq(0.0)
     r = k.select(pole | (x.bits() & MAGNITUDE).eq(INF), inf, r)
     return k.select(x.ne(x), x, r)

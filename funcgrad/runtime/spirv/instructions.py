@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from funcgrad.runtime.spirv import gamma, math, rare
+from funcgrad.runtime.spirv import erf, gamma, math, rare
 from funcgrad.runtime.spirv.kernel import Memory, Value
 from funcgrad.runtime.spirv.pairs import INF, MAGNITUDE, absolute, divide, inverse_sqrt, sqrt
 
@@ -210,6 +210,7 @@ def _sign_i(x: Value) -> Value:
 def _entries() -> list[Instruction]:
     """In the order of ``map_ops.h``."""
     out: list[Instruction] = []
+    f: Callable[..., Value]
 
     def one(name: str, sources: str, make: Callable[..., Value], cost: int = 1) -> None:
         out.append(Instruction(name, sources, make, cost))
@@ -232,8 +233,8 @@ def _entries() -> list[Instruction]:
         ("cbrt", rare.cbrt, 60), ("sin", math.sin, 40), ("cos", math.cos, 40), ("tan", rare.tan, 80),
         ("asin", rare.asin, 60), ("acos", rare.acos, 60), ("atan", rare.atan, 60), ("sinh", rare.sinh, 80),
         ("cosh", rare.cosh, 60), ("tanh", math.tanh, 30), ("asinh", rare.asinh, 150), ("acosh", rare.acosh, 150),
-        ("atanh", rare.atanh, 150), ("logistic", math.logistic, 26), ("erf", math.erf, 30), ("erfc", rare.erfc, 100),
-        ("erf_inv", rare.erf_inv, 150), ("lgamma", gamma.lgamma, 500), ("digamma", gamma.digamma, 500),
+        ("atanh", rare.atanh, 150), ("logistic", math.logistic, 26), ("erf", math.erf, 30), ("erfc", erf.erfc, 100),
+        ("erf_inv", erf.erf_inv, 150), ("lgamma", gamma.lgamma, 500), ("digamma", gamma.digamma, 500),
         ("floor", _ext("Floor"), 1), ("ceil", _ext("Ceil"), 1), ("trunc", _ext("Trunc"), 1),
         ("round", _ext("RoundEven"), 1),
     ):  # fmt: skip
