@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from funcgrad.runtime.spirv.kernel import Value
-from funcgrad.runtime.spirv.math import scale
+from funcgrad.runtime.spirv.math import numbers, scale
 from funcgrad.runtime.spirv.pairs import (
     INF,
     absolute,
