@@ -221,3 +221,81 @@ def test_linearize_runs_the_function_once() -> None:
         return {e.prim.name for e in g.eqns} | {n for e in g.eqns for s in subgraphs(e) for n in names(s)}
 
     assert not names(graph) & {"tanh", "exp", "sin", "cos"} and "scan" in names(graph)
+
+
+# -- products of weights, behind the loop ------------------------------------------------------------------------
+def rnn(w: Any, u: Any, h: Any, xs: Any) -> Any:
+    """u is used twice in a step, and both times in a product."""
+    return lax.scan(lambda h, x: (fnp.tanh(x @ u + h @ w + fnp.tanh(h @ u)), None), h, xs)[0].sum()
+
+
+def rnn_gradients(w: Any, u: Any, h: Any, xs: Any) -> list[Any]:
+    """By hand, in float64."""
+    w, u, h, xs = [np.asarray(a, np.float64) for a in (w, u, h, xs)]
+    kept = []
+    for x in xs:
+        inner = np.tanh(h @ u)
+        kept.append((x, h, inner))
+        h = np.tanh(x @ u + h @ w + inner)
+        kept[-1] += (h,)
+    ct, dw, du, dxs = np.ones_like(h), np.zeros_like(w), np.zeros_like(u), []
+    for x, before, inner, after in kept[::-1]:
+        g = ct * (1 - after**2)
+        gi = g * (1 - inner**2)
+        dw += before.T @ g
+        du += x.T @ g + before.T @ gi
+        dxs.append(g @ u.T)
+        ct = g @ w.T + gi @ u.T
+    return [dw, du, ct, np.stack(dxs[::-1])]
+
+
+def rnn_operands(dtype: Any = np.float32) -> list[Any]:
+    r = np.random.default_rng(0)
+    shapes = ((8, 8), (8, 8), (4, 8), (30, 4, 8))
+    return [fnp.asarray(r.normal(0, 0.3, s).astype(np.float32)).astype(dtype) for s in shapes]
+
+
+def test_weights_gradients_are_products_behind_the_loop() -> None:
+    _, back = gradient_scans(rnn, *rnn_operands())
+    assert back.num_carry == 1
+    shapes = [v.aval.shape for e in back.body.eqns if e.prim.name == "dot_general" for v in e.outputs]
+    assert shapes and all(s == (4, 8) for s in shapes)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_weights_gradients_behind_the_loop_are_right(dtype: str) -> None:
+    args = rnn_operands(dtype)
+    got = fg.grad(rnn, argnums=(0, 1, 2, 3))(*args)
+    tolerance = 1e-5 if dtype == "float32" else 0.05
+    for a, b, x in zip(got, rnn_gradients(*[a.astype("float32") for a in args]), args, strict=True):
+        assert a.dtype == x.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float64), b, rtol=tolerance, atol=tolerance * np.abs(b).max())
+
+
+def test_second_derivatives_through_products_behind_the_loop() -> None:
+    w, u, h, xs = rnn_operands()
+    v = fnp.ones_like(w)
+    f = lambda w: fg.grad(rnn)(w, u, h, xs)
+    forward = fg.jvp(f, (w,), (v,))[1]
+    reverse = fg.vjp(f, w)[1](v)[0]  # the Hessian is symmetric
+    wide, e = np.asarray(w, np.float64), 1e-5
+    central = (rnn_gradients(wide + e, u, h, xs)[0] - rnn_gradients(wide - e, u, h, xs)[0]) / (2 * e)
+    np.testing.assert_allclose(forward, central, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(reverse, central, rtol=1e-3, atol=1e-3)
+
+
+def test_large_products_stay_in_the_loop() -> None:
+    """Each step's product is large already: its rows are not stacked for it."""
+    w, x = fnp.ones((4, 4)), fnp.ones((10, 600, 4))
+    loss = lambda w: lax.scan(lambda c, x: (c + fnp.tanh(x @ w).sum(), None), 0.0, x)[0]
+    _, back = gradient_scans(loss, w)
+    assert any(e.prim.name == "dot_general" for e in back.body.eqns)
+
+
+def test_batched_weights_gradients_behind_the_loop() -> None:
+    w, u, h, xs = rnn_operands()
+    many = fnp.stack([w, w * 0.5, -w])
+    got = fg.vmap(lambda w: fg.grad(rnn)(w, u, h, xs))(many)
+    for k in range(3):
+        want = rnn_gradients(many[k], u, h, xs)[0]
+        np.testing.assert_allclose(got[k], want, rtol=1e-4, atol=1e-5)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from funcgrad import dtypes
 from funcgrad.control.hoist import CHEAP, LAYOUT, free_variables, reads_of
+from funcgrad.control.scan_products import Product, combine, products
 from funcgrad.ir import Atom, Aval, Equation, Graph, Literal, Var
 from funcgrad.passes.reverse import active_variables, split, vjp_graph
 from funcgrad.passes.simplify import eliminate, simplify
@@ -156,6 +157,9 @@ class Backward:
     saved: list[Var]
     ct_rows: list[int]
     rows: list[Var]
+    products: dict[Var, list[Product]]  # gradients that are made behind the loop, of rows of ``stacked`` and others
+    stacked: list[Var]
+    row_values: dict[Var, Atom]  # what the rows are inside the loop
 
 
 def _run_backward(
@@ -181,7 +185,11 @@ def _run_backward(
     outs = bind_all(prim, *consts, *init, *seqs)
     first = scan.num_consts
     names = [*[scan.body.inputs[first + i] for i in back.carry], *back.sums, *back.rows]
-    grads = dict(zip(names, outs, strict=True))
+    grads = dict(zip(names, outs, strict=False))
+    at.update(zip(back.stacked, outs[len(names) :], strict=True))
+    at.update([(plan.ct_rows[i], ct[i]) for i in back.ct_rows])
+    at.update([(a, grads[v]) for v, a in back.row_values.items()])
+    grads.update({v: combine(terms, at, _sum_aval(v.aval)) for v, terms in back.products.items()})
     found = [grads.get(v) if m else None for v, m in zip(scan.body.inputs, mask, strict=True)]
     return [None if g is None else convert(g, x.aval.dtype) for g, x in zip(found, xs, strict=True)]
 
@@ -191,9 +199,13 @@ def _backward(scan: Scan, plan: Plan, carry: Sequence[int], rows: Sequence[int])
     live, eqns, grads = _nonzero(scan, plan, carry, rows)
     sums = [v for v in body.inputs[:first] if grads.get(v) is not None]
     out_rows = [v for v in body.inputs[first + k :] if grads.get(v) is not None]
-    again = eliminate(plan.again, [*reads_of(eqns), *grads.values()], given=list(plan.kept))
+    later, stacked = _later(scan, plan, eqns, grads, live, rows)
+    sums = [v for v in sums if v not in later]
+    grads = {v: a for v, a in grads.items() if v not in later}
+    eqns = eliminate(eqns, [*grads.values(), *stacked])
+    again = eliminate(plan.again, [*reads_of(eqns), *grads.values(), *stacked], given=list(plan.kept))
     ct_inputs = [*[plan.ct_carry[i] for i in live], *[plan.ct_rows[i] for i in rows]]
-    reads = free_variables([*again, *eqns], [*grads.values()], ct_inputs)
+    reads = free_variables([*again, *eqns], [*grads.values(), *stacked], ct_inputs)
     consts = [v for v in reads if v in set(body.inputs[:first])]
     kept, seqs = set(plan.kept), set(body.inputs[first + k :])
     saved = [v for v in reads if v in kept or v in seqs]
@@ -203,10 +215,26 @@ def _backward(scan: Scan, plan: Plan, carry: Sequence[int], rows: Sequence[int])
     totals = [Var(_sum_aval(v.aval)) for v in sums]
     out: list[Atom] = [_or_zeros(grads.get(body.inputs[first + i]), plan.ct_carry[i].aval, ends) for i in live]
     out += [_accumulate(t, grads[v], ends) for t, v in zip(totals, sums, strict=True)]
-    out += [grads[v] for v in out_rows]
+    out += [*[grads[v] for v in out_rows], *stacked]
     inputs = [*consts, *hoisted, *[plan.ct_carry[i] for i in live], *totals, *saved, *[plan.ct_rows[i] for i in rows]]
     graph = Graph(inputs, [*again, *eqns, *ends], out, f"vjp({body.name})")
-    return Backward(simplify(graph), invariant, consts, list(live), sums, saved, list(rows), out_rows)
+    values = {v: grads[v] for v in out_rows}
+    return Backward(
+        simplify(graph), invariant, consts, list(live), sums, saved, list(rows), out_rows, later, stacked, values
+    )
+
+
+def _later(
+    scan: Scan, plan: Plan, eqns: Sequence[Equation], grads: dict[Var, Atom], live: Sequence[int], rows: Sequence[int]
+) -> tuple[dict[Var, list[Product]], list[Var]]:
+    """The gradients of consts that are products of rows, made behind the loop, and the rows to stack for them."""
+    first, last = scan.num_consts, scan.num_consts + scan.num_carry
+    seqs = scan.body.inputs[last:]
+    stacks = {*seqs, *plan.kept, *[plan.ct_rows[i] for i in rows]}
+    results = {a for v in seqs if isinstance(a := grads.get(v), Var)}
+    room = sum([v.aval.nbytes for v in stacks | results])
+    sums = [v for v in scan.body.inputs[:first] if grads.get(v) is not None]
+    return products(grads, [*plan.again, *eqns], sums, stacks | results, [plan.ct_carry[i] for i in live], room)
 
 
 def _sum_aval(aval: Aval) -> Aval:
