@@ -70,7 +70,9 @@ class VulkanDevice(device.Device):
 
     def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
         """Optimise and lower a graph and plan its memory."""
-        return VulkanEmitter(prepare).lower(prepare(graph), donate)
+        plan = VulkanEmitter(prepare).lower(prepare(graph), donate)
+        plan.events = []  # the device keeps all of a call's memory until its end
+        return plan
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""
@@ -108,6 +110,7 @@ class VulkanDevice(device.Device):
         with self._lock:
             self._eager.clear()
         self.pipelines.clear()
+        self.memory.trim()
 
     @property
     def bytes_in_use(self) -> int:

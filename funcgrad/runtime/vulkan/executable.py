@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,11 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.errors import DeviceError, ShapeError, message
 from funcgrad.ir import Aval
+from funcgrad.primitive import Primitive
 from funcgrad.runtime import ggml
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.spirv.lower import Lowered, lower
-from funcgrad.runtime.vulkan.memory import Memory, Slice, VulkanArray
+from funcgrad.runtime.vulkan.memory import Memory, MemoryFull, Slice, VulkanArray
 from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
 
 __all__ = ["Executable", "Fallback", "Pipelines"]
@@ -25,12 +27,18 @@ REMEMBERED = 8192
 
 
 class Fallback(NamedTuple):
-    """One operation that runs on the CPU: its name, its results, why, and where the user wrote it."""
+    """One operation that runs on the CPU: its name, its results, why, and where the user wrote it.
+
+    ``nbytes`` cross the bus at every call, those of the iterations of a while loop counted once.  A callback is the
+    user's wish, not the device's lack: ``wanted``.
+    """
 
     primitive: str
     results: str
     reason: str
     site: Any
+    nbytes: int
+    wanted: bool
 
 
 class Pipelines:
@@ -93,13 +101,12 @@ class _Block:
         self.kernels = pipelines.make(launches.codes, launches.subgroups)
         self.starts = np.concatenate([[0], np.cumsum(self.whole.sizes)])[:-1]
         self._tables: OrderedDict[bytes, _Table] = OrderedDict()
+        self._lock = threading.Lock()  # a table may be rewritten for other addresses
 
     def run(self, addresses: Any) -> None:
         """Submit with these addresses; returns at once."""
-        memory, library = self.memory, self.memory.library
-        table = self.table(addresses)
-        err = library.new_message()
-        memory.check(library.lib.fgv_submit(memory.handle, table.commands, err, ggml.MESSAGE), err)
+        with self._lock:
+            self.memory.submit(self.table(addresses).commands)
 
     def table(self, addresses: Any) -> _Table:
         """The table for these addresses, and its commands."""
@@ -173,8 +180,7 @@ class _Runner:
         self.parts[id(part)].run(np.array(table, np.uint64))
 
     def _copy(self, source: Symbol, to: Symbol, nbytes: int, addresses: Any) -> None:
-        raw = self._read([source], [Aval((nbytes,), dtypes.bool_)], addresses)[0]
-        self.memory.write(self._address(to, addresses), raw)
+        self.memory.copy(self._address(to, addresses), self._address(source, addresses), nbytes)
 
     # -- what the host does --------------------------------------------------------------------------------------
     def _call(self, item: Call, addresses: Any) -> None:
@@ -243,21 +249,38 @@ class Executable:
         self._runner = _Runner(self.program, pipelines)
         self._held = [fixed(value) for _, value in self.program.constants.values()]
         self._tail = np.array([p.address for p in reversed(self._held)], np.uint64)
-        self.fallbacks = [Fallback(*f) for f in _host_calls(self.program)]
+        self.fallbacks = _host_calls(self.program, 1)
+        plan.scratch = [self.program.scratch_bytes] * len(plan.nodes)  # kernels' own memory, shared by all nodes
+        self._needs = plan.output_bytes - plan.alias_bytes + plan.temp_bytes + self.program.scratch_bytes
 
     def run(self, arrays: Sequence[VulkanArray]) -> list[VulkanArray]:
         """Return the results; the device may still be busy with them."""
-        pieces = self._pieces(arrays)
-        outs = self._results(pieces)
         plan, memory = self.plan, self.memory
-        workspace = memory.take(plan.temp_bytes)
-        scratch = memory.take(self.program.scratch_bytes)
+        if memory.in_use + self._needs > memory.limit:
+            raise self._too_large()
+        try:
+            pieces = self._pieces(arrays)
+            outs = self._results(pieces)
+            workspace = memory.take(plan.temp_bytes)
+            scratch = memory.take(self.program.scratch_bytes)
+        except MemoryFull:
+            raise self._too_large() from None
         addresses = np.empty(self.program.scratch + 1 + len(self._tail), np.uint64)
         head = [p.address for p in (*pieces, *outs, workspace, scratch)]
         addresses[: len(head)] = head
         addresses[len(head) :] = self._tail
         self._runner.run(addresses)
         return [VulkanArray(memory, b.aval, piece=p) for b, p in zip(plan.outputs, outs, strict=True)]
+
+    def _too_large(self) -> MemoryFull:
+        """What to raise, before anything runs, when there is no room for a call."""
+        plan = self.plan
+        rows = sorted(plan.rows, key=lambda r: -r.nbytes)[:3]
+        largest = "".join([f"; {r.nbytes:,} of {r.aval}" + (f" at {r.site}" if r.site else "") for r in rows])
+        fresh = plan.output_bytes - plan.alias_bytes
+        text = f"{self._needs:,} bytes for a call ({fresh:,} of results, {plan.temp_bytes:,} of workspace, "
+        text += f"{self.program.scratch_bytes:,} of kernels; peak with arguments {plan.peak_bytes:,}; largest{largest})"
+        return self.memory.full(text)
 
     def _pieces(self, arrays: Sequence[VulkanArray]) -> list[Slice]:
         """The arguments' memory; what is donated and given twice is copied."""
@@ -305,16 +328,24 @@ class Executable:
         return sorted(rows, key=lambda r: -r.seconds)
 
 
-def _host_calls(program: Program) -> list[tuple[str, str, str, Any]]:
-    found = []
+def _host_calls(program: Program, times: int) -> list[Fallback]:
+    """What the host computes in ``times`` runs of a program."""
+    found: list[Fallback] = []
     for item in program.items:
         if isinstance(item, Call):
-            owner = getattr(item.call.fn, "__self__", None)  # of a primitive's reference
-            name = getattr(owner, "name", "") or getattr(item.call.fn, "__name__", "a function")
-            results = ", ".join([str(a) for a in item.call.outputs])
-            found.append((name, results, "a function of the host", item.site))
-    for part in program.parts():
-        found += _host_calls(part)
+            call = item.call
+            owner: Any = getattr(call.fn, "__self__", None)  # of a primitive's reference
+            wanted = not isinstance(owner, Primitive)
+            name = getattr(call.fn, "__name__", "a function") if wanted else owner.name
+            reason = "a function of the host" if wanted else "no kernel of the device computes it"
+            nbytes = times * sum([a.nbytes for a in (*call.inputs, *call.outputs)])
+            found.append(Fallback(name, ", ".join(map(str, call.outputs)), reason, item.site, nbytes, wanted))
+        elif isinstance(item, HostLoop):
+            found += _host_calls(item.body, times * item.length)
+        elif isinstance(item, WhileLoop):
+            found += _host_calls(item.cond, times) + _host_calls(item.body, times)
+        elif isinstance(item, Branch):
+            found += [f for p in item.parts for f in _host_calls(p, times)]
     return found
 
 

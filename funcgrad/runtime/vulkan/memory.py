@@ -6,20 +6,25 @@ back may have a new owner at once: what its last owner still has the device do w
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from funcgrad import dtypes
 from funcgrad.errors import DeviceError, message
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.spirv.kernel import Target
 
-__all__ = ["Memory", "Slice", "VulkanArray", "count_devices"]
+__all__ = ["Memory", "MemoryFull", "Slice", "VulkanArray", "count_devices"]
 
 LIMITS = 23
+HEAP = 6  # the limit that is the device's memory in bytes
+
+
+class MemoryFull(DeviceError):
+    """A device has too little memory left; nothing was changed."""
 
 
 def count_devices() -> int:
@@ -62,7 +67,10 @@ class Memory:
         self.limits = self._limits()
         self.target = _target(self.limits)
         self.in_use = 0
-        self._err, self._alloc, self._release = err, self.library.lib.fgv_alloc, self.library.lib.fgv_release
+        self.limit = _chosen_limit(self.limits[HEAP])
+        lib = self.library.lib
+        self._err, self._alloc, self._release, self._submit = err, lib.fgv_alloc, lib.fgv_release, lib.fgv_submit
+        self._ticket = 0  # of the latest commands
 
     def _limits(self) -> list[int]:
         numbers = self.library.ffi.new("int64_t[]", LIMITS)
@@ -79,17 +87,20 @@ class Memory:
     def take(self, nbytes: int) -> Slice:
         """Return memory for ``nbytes``; DeviceError when there is none left."""
         err = self._err
+        if self.in_use + nbytes > self.limit:
+            raise self.full(f"{nbytes:,} bytes asked for")
         address = self._alloc(self.handle, max(nbytes, 4), err, ggml.MESSAGE)
         if not address:
             self.check(-1, err, nbytes)
         self.in_use += nbytes
         return Slice(self, address, nbytes)
 
-    def out_of_memory(self, nbytes: int) -> DeviceError:
-        """What to raise when ``nbytes`` cannot be had."""
-        way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
-        got = f"{nbytes:,} bytes asked for, {self.in_use:,} in use, {self.available():,} available"
-        return DeviceError(message(self.name, "out of memory", got, way_out))
+    def full(self, wanted: str) -> MemoryFull:
+        """What to raise when ``wanted`` cannot be had."""
+        way_out = "use a smaller batch, donate arguments, delete arrays, or checkpoint parts of the function"
+        free = max(min(self.available(), self.limit - self.in_use), 0)
+        got = f"{wanted}, {self.in_use:,} in use, {free:,} available of {self.limit:,}"
+        return MemoryFull(message(self.name, "out of memory", got, way_out))
 
     def available(self) -> int:
         """Bytes that can still be had."""
@@ -127,19 +138,51 @@ class Memory:
             self.check(failed, err)
         return [r.view(a.dtype).reshape(a.shape) for r, a in zip(raw, avals, strict=True)]
 
+    def copy(self, to: int, source: int, nbytes: int) -> None:
+        """Copy on the device, between places that do not overlap."""
+        if nbytes:
+            err = self.library.new_message()
+            self.check(self.library.lib.fgv_copy(self.handle, to, source, nbytes, err, ggml.MESSAGE), err)
+
+    def trim(self) -> None:
+        """Give memory that is kept for later back to the driver."""
+        self.library.lib.fgv_trim(self.handle)
+
+    def is_idle(self) -> bool:
+        """Whether all commands are done."""
+        return not self._ticket or bool(self.library.lib.fgv_done(self.handle, self._ticket) == 1)
+
+    def submit(self, commands: Any) -> None:
+        """Have the device run recorded commands; returns at once."""
+        ticket = self._submit(self.handle, commands, self._err, ggml.MESSAGE)
+        if ticket < 0:
+            self.check(-1, self._err)
+        self._ticket = ticket
+
     def synchronize(self) -> None:
-        """Wait until everything that the device was told to do is done."""
-        piece = self.take(4)
-        self.read([piece.address], [Aval((), dtypes.int32)])
+        """Wait until all commands are done."""
+        if self._ticket:
+            err = self.library.new_message()
+            self.check(self.library.lib.fgv_wait(self.handle, self._ticket, err, ggml.MESSAGE), err)
 
     def check(self, failed: int, err: Any, nbytes: int = 0) -> None:
         """Raise DeviceError for an error of the device."""
         if failed < 0:
             text = self.library.text(err)
             if text == "out of memory":
-                raise self.out_of_memory(nbytes)
+                raise self.full(f"{nbytes:,} bytes asked for")
             way_out = "arrays on it are lost: start again, or use another device"
             raise DeviceError(message(self.name, "the device must answer", text, way_out))
+
+
+def _chosen_limit(heap: int) -> int:
+    """Bytes that this process may use of a device: FUNCGRAD_VULKAN_MEMORY, or all that there is."""
+    text = os.environ.get("FUNCGRAD_VULKAN_MEMORY", "")
+    if not text:
+        return heap
+    if not text.isdecimal() or not int(text):
+        raise DeviceError(message("FUNCGRAD_VULKAN_MEMORY", "a positive number of bytes is required", repr(text)))
+    return min(int(text), heap)
 
 
 def _target(limits: Sequence[int]) -> Target:
