@@ -108,11 +108,22 @@ def validate(lowered: Lowered) -> None:
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
 
 
+def as_gpu() -> Target:
+    """The device's target, but with work split as on a GPU: a software driver runs that too."""
+    return device().target._replace(software=False)
+
+
 def run(
-    kind: int, words: Sequence[int], inputs: Sequence[Array], outputs: Sequence[Array], check: bool = False
+    kind: int,
+    words: Sequence[int],
+    inputs: Sequence[Array],
+    outputs: Sequence[Array],
+    check: bool = False,
+    large: bool = False,
 ) -> None:
-    """Run a node; slots number the inputs and then the outputs."""
-    lowered = lower(kind, [int(w) for w in words], device().target)
+    """Run a node, split as on a GPU when ``large``; slots number the inputs and then the outputs."""
+    target = as_gpu() if large else device().target
+    lowered = lower(kind, [int(w) for w in words], target)
     if check:
         validate(lowered)
     device().run(lowered, [*inputs, *outputs], outputs)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
 from map_kernels import Array, Bf16, Iota
-from spirv_device import apply, device, program_words, run_program, validate
+from spirv_device import apply, as_gpu, device, program_words, run_program, validate
 from test_kernels_map import random_program
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS
@@ -23,11 +23,6 @@ GPU = Target()  # a kernel as for a GPU, several elements for each invocation, r
 @pytest.fixture(autouse=True)
 def needs_device() -> None:
     device()
-
-
-def as_gpu() -> Target:
-    """The device's target, with elements split as on a GPU."""
-    return device().target._replace(software=False)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint32, np.bool_])

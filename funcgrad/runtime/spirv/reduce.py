@@ -68,9 +68,14 @@ def power_of_two(n: int, most: int) -> int:
     return min(1 << max(n - 1, 0).bit_length(), most)
 
 
+def widest(target: Target, most: int) -> int:
+    """The invocations of a group, a power of two: on a processor one subgroup, because barriers are slow there."""
+    return min(most, 1 << ((target.subgroup if target.software else target.most_invocations).bit_length() - 1))
+
+
 def split(n_out: int, n_red: int, rows: bool, target: Target) -> Shape:
     """The split by shape alone."""
-    local = min(256, 1 << (target.most_invocations.bit_length() - 1))
+    local = widest(target, 256)
     if rows:
         members = power_of_two(-(-n_red // AT_ONCE), local)
         if n_red >= 32:
@@ -78,12 +83,13 @@ def split(n_out: int, n_red: int, rows: bool, target: Target) -> Shape:
     elif n_red <= 2 * AT_ONCE or n_out >= local * BUSY:
         members = 1
     else:
-        members = local // power_of_two(n_out, 32)
+        members = local // power_of_two(n_out, min(32, local))
     results = local // members
     groups = -(-n_out // results)
     segments = 1
-    if groups < BUSY // 2:
-        segments = max(1, min(BUSY // groups, n_red // (members * AT_ONCE * 2), target.most_groups[2]))
+    busy = BUSY // 16 if target.software else BUSY
+    if groups < busy // 2:
+        segments = max(1, min(busy // groups, n_red // (members * AT_ONCE * 2), target.most_groups[2]))
     segment = -(-n_red // segments)
     return Shape(members, results, -(-n_red // max(segment, 1)) or 1, segment, rows)
 

@@ -15,7 +15,7 @@ from funcgrad.runtime.spirv.folds import Extreme, FloatSum, Fold, GroupFold, Pla
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, Unsupported, load, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 from funcgrad.runtime.spirv.pointwise import iota, typed
-from funcgrad.runtime.spirv.reduce import power_of_two
+from funcgrad.runtime.spirv.reduce import power_of_two, widest
 from funcgrad.runtime.spirv.words import (
     Lowered,
     Operand,
@@ -85,7 +85,7 @@ class Shape(NamedTuple):
 def shape_of(steps: Sequence[Step], columns: int, target: Target) -> Shape:
     """The split, by the program and the length of a row."""
     cost = sum(2 if s.op < 0 else INSTRUCTIONS[s.op].cost for s in steps if not s.single)
-    local = 1 << (min(target.most_invocations, 1024).bit_length() - 1)
+    local = widest(target, 1024)
     members = power_of_two(-(-columns // 4), min(256, local))
     if columns >= 32:
         members = max(members, min(32, local))
