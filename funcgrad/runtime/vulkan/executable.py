@@ -246,6 +246,7 @@ class Executable:
         self.plan, self.memory = plan, pipelines.memory
         self.program = Program(plan, pipelines.lower)
         self.donated, self.donation = frozenset(plan.alias.values()), plan.donation
+        self._taken = sorted(plan.alias[j] for j, b in enumerate(plan.outputs) if j in plan.alias)
         self._runner = _Runner(self.program, pipelines)
         self._held = [fixed(value) for _, value in self.program.constants.values()]
         self._tail = np.array([p.address for p in reversed(self._held)], np.uint64)
@@ -283,11 +284,19 @@ class Executable:
         return self.memory.full(text)
 
     def _pieces(self, arrays: Sequence[VulkanArray]) -> list[Slice]:
-        """The arguments' memory; what is donated and given twice is copied."""
+        """The arguments' memory.
+
+        What is donated and given twice is copied.  So is what is donated to a program that the host drives: it may be
+        interrupted halfway, and then what the caller has must be whole.
+        """
         pieces = [a.on_device() for a in arrays]
-        for i in self.donated:
-            if sum([p is pieces[i] for p in pieces]) > 1:
-                pieces[i] = self.memory.upload(np.ascontiguousarray(arrays[i].on_host()))
+        for i in self._taken:
+            given = pieces[i]
+            if not self.program.is_pure or sum([p is given for p in pieces]) > 1:
+                pieces[i] = self.memory.take(given.nbytes)
+                self.memory.copy(pieces[i].address, given.address, given.nbytes)
+            else:
+                arrays[i].host = None  # from now on its memory has the result
         return pieces
 
     def _results(self, pieces: Sequence[Slice]) -> list[Slice]:
