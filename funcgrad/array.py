@@ -328,13 +328,22 @@ def default_device(device: Any) -> Iterator[Any]:
 
 
 def device_put(x: Any, device: Any = None) -> Any:
-    """Return the array (one leaf) on a device, copying when it is elsewhere."""
-    return asarray(x, device=device or _device.default())
+    """Return a tree with its leaves as arrays on a device, copying what is elsewhere.
+
+    >>> device_put({"a": np.ones(2, np.float32)}, "numpy")["a"].device
+    Device('numpy')
+    """
+    where = device or _device.default()
+    return tree.map(lambda leaf: asarray(leaf, device=where), x)
 
 
-def device_get(x: Any) -> np.ndarray[Any, Any]:
-    """Return a leaf's values as a numpy array of the caller's own."""
-    return np.array(x)
+def device_get(x: Any) -> Any:
+    """Return a tree with its leaves as numpy arrays of the caller's own.
+
+    >>> device_get({"a": asarray([1.0, 2.0])})
+    {'a': array([1., 2.], dtype=float32)}
+    """
+    return tree.map(np.array, x)
 
 
 def block_until_ready(x: Any) -> Any:

@@ -157,7 +157,13 @@ def format_rows(rows: Sequence[dict[str, Any]]) -> str:
 
 # -- counting ----------------------------------------------------------------------------------------------------
 def ledger() -> Counts:
-    """Return the transfers, launches and traces of this process so far."""
+    """Return the transfers, launches and traces of this process so far.
+
+    >>> before = ledger().launches
+    >>> _ = fg.jit(lambda x: x + 1.0)(asarray(1.0))
+    >>> ledger().launches - before
+    1
+    """
     return LEDGER.counts()
 
 
@@ -226,7 +232,12 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
 
 
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-    """Print what a gradient keeps, with the total."""
+    """Print what a gradient keeps, with the total.
+
+    >>> print_saved_residuals(lambda x: (x * x).sum(), asarray([1.0, 2.0]))
+    f32[2]                      8 bytes  argument 0
+    1 values, 8 bytes
+    """
     rows = saved_residuals(fun, *args, **kwargs)
     for r in rows:
         _print(r)

@@ -64,7 +64,10 @@ def typeof(x: Any) -> Aval:
 
 
 def effects_barrier() -> None:
-    """Return at once: callbacks have run when the call that contains them returns."""
+    """Return at once: callbacks have run when the call that contains them returns.
+
+    >>> fg.effects_barrier()
+    """
 
 
 def print_environment_info(return_string: bool = False) -> str | None:

@@ -89,6 +89,21 @@ def test_every_public_name_has_a_docstring(module: str) -> None:
     assert not bare, f"{module}: no docstring, and no text in the listing: {bare}"
 
 
+# Without matplotlib there is nothing to show.
+WITHOUT_EXAMPLE = {"plot_memory"}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_function_has_an_example(module: str) -> None:
+    bare = []
+    for name in PUBLIC[module]:
+        value = resolve(module, name)
+        own = str(getattr(value, "__module__", "")).startswith("funcgrad") and not isinstance(value, type)
+        if own and callable(value) and ">>> " not in (inspect.getdoc(value) or "") and name not in WITHOUT_EXAMPLE:
+            bare.append(name)
+    assert not bare, f"{module}: no example in the docstring of {' '.join(bare)}"
+
+
 @pytest.mark.parametrize("module", PUBLIC)
 def test_docstrings_start_with_a_sentence(module: str) -> None:
     """The first paragraph, which the tables show, ends like a sentence."""

@@ -111,3 +111,15 @@ def test_traced_values_are_not_exported() -> None:
     for use in (np.from_dlpack, np.asarray):
         with pytest.raises(TypeError):
             fg.jit(lambda x, use=use: use(x).sum())(fnp.ones(3))
+
+
+def test_device_put_and_device_get_take_trees(device: str) -> None:
+    tree = {"w": np.ones(2, np.float32), "b": [1.0, fnp.asarray(2)]}
+    there = fg.device_put(tree, "numpy")
+    assert fg.tree.structure(there) == fg.tree.structure(tree)
+    assert {x.device.name for x in fg.tree.leaves(there)} == {"numpy"}
+    back = fg.device_get(there)
+    assert all(type(x) is np.ndarray for x in fg.tree.leaves(back))
+    np.testing.assert_array_equal(back["b"][1], 2)
+    back["w"][0] = 5.0  # the caller's own
+    np.testing.assert_array_equal(there["w"], [1, 1])

@@ -83,7 +83,11 @@ def sigmoid(x: Any) -> Any:
 
 
 def tanh(x: Any) -> Any:
-    """Return the hyperbolic tangent."""
+    """Return the hyperbolic tangent.
+
+    >>> tanh(fnp.asarray([0.0, 20.0]))
+    Array([0., 1.], dtype=float32)
+    """
     return fnp.tanh(x)
 
 
@@ -134,7 +138,11 @@ def log_sigmoid(x: Any) -> Any:
 
 
 def soft_sign(x: Any) -> Any:
-    """Return ``x / (1 + |x|)``."""
+    """Return ``x / (1 + |x|)``.
+
+    >>> soft_sign(fnp.asarray([-1.0, 3.0]))
+    Array([-0.5 ,  0.75], dtype=float32)
+    """
     (a,) = floating("soft_sign", x)
     return pointwise.div(a, pointwise.add(pointwise.abs(a), 1.0))
 
@@ -154,13 +162,21 @@ def elu(x: Any, alpha: Any = 1.0) -> Any:
 
 
 def celu(x: Any, alpha: Any = 1.0) -> Any:
-    """Return x where positive, else alpha * (exp(x / alpha) - 1)."""
+    """Return x where positive, else alpha * (exp(x / alpha) - 1).
+
+    >>> celu(fnp.asarray([-1.0, 2.0]))
+    Array([-0.632...,  2.        ], dtype=float32)
+    """
     a, scale = broadcast_args("celu", *promote_args("celu", floating("celu", x)[0], alpha))
     return _choose_positive(a, pointwise.mul(apply("expm1", pointwise.div(a, scale)), scale))
 
 
 def selu(x: Any) -> Any:
-    """Return the scaled elu that keeps mean 0 and variance 1 (Klambauer et al., 2017)."""
+    """Return the scaled elu that keeps mean 0 and variance 1 (Klambauer et al., 2017).
+
+    >>> selu(fnp.asarray([0.0, 1.0]))
+    Array([0.       , 1.0507...], dtype=float32)
+    """
     return pointwise.mul(elu(x, 1.6732632423543772848170429916717), 1.0507009873554804934193349852946)
 
 
@@ -175,17 +191,29 @@ def leaky_relu(x: Any, negative_slope: Any = 0.01) -> Any:
 
 
 def hard_tanh(x: Any) -> Any:
-    """Return x limited to [-1, 1]."""
+    """Return x limited to [-1, 1].
+
+    >>> hard_tanh(fnp.asarray([-2.0, 0.5, 2.0]))
+    Array([-1. ,  0.5,  1. ], dtype=float32)
+    """
     return fnp.clip(x, -1, 1)
 
 
 def hard_sigmoid(x: Any) -> Any:
-    """Return relu6(x + 3) / 6."""
+    """Return relu6(x + 3) / 6.
+
+    >>> hard_sigmoid(fnp.asarray([-4.0, 0.0, 4.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     return pointwise.div(relu6(pointwise.add(floating("hard_sigmoid", x)[0], 3.0)), 6.0)
 
 
 def hard_swish(x: Any) -> Any:
-    """Return x * hard_sigmoid(x)."""
+    """Return x * hard_sigmoid(x).
+
+    >>> hard_swish(fnp.asarray([-4.0, 1.5, 4.0]))
+    Array([-0.   ,  1.125,  4.   ], dtype=float32)
+    """
     return pointwise.mul(floating("hard_swish", x)[0], hard_sigmoid(x))
 
 
@@ -193,7 +221,11 @@ hard_silu = hard_swish
 
 
 def identity(x: Any) -> Any:
-    """Return x, as a float or integer array."""
+    """Return x, as a float or integer array.
+
+    >>> identity(fnp.asarray([1.0, 2.0]))
+    Array([1., 2.], dtype=float32)
+    """
     return fnp.asarray(x)
 
 
@@ -224,20 +256,32 @@ def sparse_plus(x: Any) -> Any:
 
 
 def sparse_sigmoid(x: Any) -> Any:
-    """Return the derivative of sparse_plus: (x + 1) / 2, limited to [0, 1]."""
+    """Return the derivative of sparse_plus: (x + 1) / 2, limited to [0, 1].
+
+    >>> sparse_sigmoid(fnp.asarray([-2.0, 0.0, 2.0]))
+    Array([0. , 0.5, 1. ], dtype=float32)
+    """
     (a,) = floating("sparse_sigmoid", x)
     middle = pointwise.mul(pointwise.add(a, 1.0), 0.5)
     return fnp.where(logic.compare("le", a, -1.0), 0.0, fnp.where(logic.compare("ge", a, 1.0), 1.0, middle))
 
 
 def mish(x: Any) -> Any:
-    """Return x * tanh(softplus(x)) (Misra, 2019)."""
+    """Return x * tanh(softplus(x)) (Misra, 2019).
+
+    >>> mish(fnp.asarray([0.0, 1.0]))
+    Array([0.       , 0.865...], dtype=float32)
+    """
     (a,) = floating("mish", x)
     return pointwise.mul(a, apply("tanh", softplus(a)))
 
 
 def squareplus(x: Any, b: Any = 4.0) -> Any:
-    """Return (x + sqrt(x**2 + b)) / 2 (Barron, 2021)."""
+    """Return (x + sqrt(x**2 + b)) / 2 (Barron, 2021).
+
+    >>> squareplus(fnp.asarray([0.0, 1.5]))
+    Array([1., 2.], dtype=float32)
+    """
     (a,) = floating("squareplus", x)
     return pointwise.mul(pointwise.add(a, apply("sqrt", pointwise.add(apply("square", a), b))), 0.5)
 

@@ -28,7 +28,15 @@ __all__ = [
 
 
 def static(**kwargs: Any) -> Any:
-    """Declare a dataclass field that is part of the structure, not a leaf."""
+    """Declare a dataclass field that is part of the structure, not a leaf.
+
+    >>> @module
+    ... class Power:
+    ...     base: Any
+    ...     exponent: int = static(default=2)
+    >>> tree.leaves(Power(3.0))
+    [3.0]
+    """
     return dataclasses.field(metadata={"static": True}, **kwargs)
 
 
@@ -36,6 +44,14 @@ def module(cls: type) -> Any:
     """Class decorator: a frozen dataclass that is a pytree and prints its leaves as types.
 
     The class may define ``__init__``, which sets fields through ``object.__setattr__`` (see :func:`fill`).
+
+    >>> @module
+    ... class Scale:
+    ...     factor: Any
+    ...     def __call__(self, x):
+    ...         return self.factor * x
+    >>> Scale(fg.numpy.asarray(2.0))
+    Scale(factor=f32[])
     """
     made: Any = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
     if "__repr__" not in cls.__dict__:
@@ -69,12 +85,20 @@ def shown(x: Any) -> str:
 
 # -- filters -----------------------------------------------------------------------------------------------------
 def is_array(x: Any) -> bool:
-    """Return whether a leaf is an array (funcgrad's, traced, or numpy's)."""
+    """Return whether a leaf is an array (funcgrad's, traced, or numpy's).
+
+    >>> is_array(np.ones(2)), is_array(1.0), is_array("name")
+    (True, False, False)
+    """
     return isinstance(x, (Value, np.ndarray))
 
 
 def is_inexact_array(x: Any) -> bool:
-    """Return whether a leaf is a float array, that is, one that has a gradient."""
+    """Return whether a leaf is a float array, that is, one that has a gradient.
+
+    >>> is_inexact_array(np.ones(2)), is_inexact_array(np.arange(2))
+    (True, False)
+    """
     return is_array(x) and (x.dtype in dtypes.FLOATS or x.dtype.kind == "f")
 
 

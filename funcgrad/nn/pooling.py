@@ -38,7 +38,11 @@ def max_pool(x: Any, window: Sequence[int], strides: Sequence[int] | None = None
 
 
 def min_pool(x: Any, window: Sequence[int], strides: Sequence[int] | None = None, padding: Padding = "VALID") -> Any:
-    """Return the smallest element of each window."""
+    """Return the smallest element of each window.
+
+    >>> min_pool(fnp.arange(4.0).reshape(1, 4, 1), (2,), (2,)).ravel()
+    Array([0., 2.], dtype=float32)
+    """
     return lax.reduce_window(x, math.inf, lax.min, *_window("min_pool", x, window, strides, padding))
 
 

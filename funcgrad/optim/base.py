@@ -239,7 +239,11 @@ def moment(decay: Scalar, x: Any, old: Any) -> Any:
 
 
 def wide_dtype(values: Tree) -> Any:
-    """float64 when a leaf has it, which only the reference device can hold, else float32: what sums are kept in."""
+    """float64 when a leaf has it, which only the reference device can hold, else float32: what sums are kept in.
+
+    >>> wide_dtype({"w": fnp.ones(2, dtype="bfloat16")}) is fnp.float32
+    True
+    """
     return fnp.float64 if any(x.dtype == fnp.float64 for x in tree.leaves(values)) else fnp.float32
 
 

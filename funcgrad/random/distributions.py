@@ -33,34 +33,59 @@ __all__ = [
 
 
 def exponential(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return values of density exp(-x): -log1p(-u)."""
+    """Return values of density exp(-x): -log1p(-u).
+
+    >>> x = exponential(fg.random.key(0), (10000,))
+    >>> abs(float(x.mean()) - 1.0) < 0.05, bool((x >= 0).all())
+    (True, True)
+    """
     u = uniform(key, shape, float_dtype(dtype, "exponential"))
     return fnp.negative(fnp.log1p(fnp.negative(u)))
 
 
 def laplace(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return values of density ``exp(-|x|) / 2``."""
+    """Return values of density ``exp(-|x|) / 2``.
+
+    >>> x = laplace(fg.random.key(0), (10000,))
+    >>> abs(float(fnp.abs(x).mean()) - 1.0) < 0.05
+    True
+    """
     d = float_dtype(dtype, "laplace")
     u = uniform(key, shape, d, -1.0 + float(np.finfo(np.float32).epsneg), 1.0)
     return fnp.multiply(fnp.sign(u), fnp.log1p(fnp.negative(fnp.abs(u))))
 
 
 def logistic(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return values with the logistic function as their distribution: log(u / (1 - u))."""
+    """Return values with the logistic function as their distribution: log(u / (1 - u)).
+
+    >>> x = logistic(fg.random.key(0), (10000,))
+    >>> abs(float(x.std()) - np.pi / 3**0.5) < 0.05
+    True
+    """
     d = float_dtype(dtype, "logistic")
     u = uniform(key, shape, d, float(np.finfo(np.float32).tiny), 1.0)
     return fnp.subtract(fnp.log(u), fnp.log1p(fnp.negative(u)))
 
 
 def cauchy(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return standard Cauchy values: tan(pi (u - 1/2))."""
+    """Return standard Cauchy values: tan(pi (u - 1/2)).
+
+    >>> x = cauchy(fg.random.key(0), (1000,))
+    >>> abs(float(fnp.median(x))) < 0.2
+    True
+    """
     d = float_dtype(dtype, "cauchy")
     u = uniform(key, shape, d, float(np.finfo(np.float32).eps), 1.0)
     return fnp.tan(fnp.multiply(fnp.subtract(u, 0.5), math.pi))
 
 
 def rademacher(key: Any, shape: Shape = (), dtype: Any = int) -> Any:
-    """Return -1 or 1 with equal probability."""
+    """Return -1 or 1 with equal probability.
+
+    >>> x = rademacher(fg.random.key(0), (100,))
+    >>> sorted(set(x.tolist()))
+    [-1, 1]
+    """
     up = bernoulli(key, 0.5, shape)
     return fnp.astype(fnp.subtract(fnp.multiply(fnp.astype(up, dtypes.int32), 2), 1), dtypes.as_dtype(dtype))
 
@@ -88,34 +113,59 @@ def _as_float(p: Any, what: str) -> Any:
 
 
 def lognormal(key: Any, sigma: Any = 1.0, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return exp(sigma z) with z standard normal."""
+    """Return exp(sigma z) with z standard normal.
+
+    >>> x = lognormal(fg.random.key(0), 0.5, (10000,))
+    >>> abs(float(fnp.log(x).std()) - 0.5) < 0.02
+    True
+    """
     full, [s] = parameters("lognormal", shape, sigma)
     d = float_dtype(dtype, "lognormal")
     return fnp.exp(fnp.multiply(normal(key, full, d), fnp.astype(s, d)))
 
 
 def maxwell(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return the norm of three standard normal values."""
+    """Return the norm of three standard normal values.
+
+    >>> x = maxwell(fg.random.key(0), (10000,))
+    >>> abs(float((x**2).mean()) - 3.0) < 0.1
+    True
+    """
     z = normal(key, (*shape_of(shape, "maxwell"), 3), float_dtype(dtype, "maxwell"))
     return fnp.sqrt(fnp.sum(fnp.square(z), axis=-1))
 
 
 def pareto(key: Any, b: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return values of density b x^(-b - 1) for x at least 1: exp(e / b) with e exponential."""
+    """Return values of density b x^(-b - 1) for x at least 1: exp(e / b) with e exponential.
+
+    >>> x = pareto(fg.random.key(0), 3.0, (10000,))
+    >>> abs(float(x.mean()) - 3 / 2) < 0.05
+    True
+    """
     full, [p] = parameters("pareto", shape, b)
     d = float_dtype(dtype, "pareto")
     return fnp.exp(fnp.divide(exponential(key, full, d), fnp.astype(p, d)))
 
 
 def rayleigh(key: Any, scale: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return values of density x / s^2 exp(-x^2 / (2 s^2)) with s the scale: s sqrt(-2 log u)."""
+    """Return values of density x / s^2 exp(-x^2 / (2 s^2)) with s the scale: s sqrt(-2 log u).
+
+    >>> x = rayleigh(fg.random.key(0), 2.0, (10000,))
+    >>> abs(float((x**2).mean()) - 8.0) < 0.3
+    True
+    """
     full, [s] = parameters("rayleigh", shape, scale)
     d = float_dtype(dtype, "rayleigh")
     return fnp.multiply(fnp.astype(s, d), fnp.sqrt(fnp.multiply(fnp.log(uniform(key, full, d)), -2.0)))
 
 
 def weibull_min(key: Any, scale: Any, concentration: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return scale (-log(1 - u))^(1 / concentration), which has the Weibull distribution."""
+    """Return scale (-log(1 - u))^(1 / concentration), which has the Weibull distribution.
+
+    >>> x = weibull_min(fg.random.key(0), 2.0, 1.0, (10000,))
+    >>> abs(float(x.mean()) - 2.0) < 0.1
+    True
+    """
     full, [s, c] = parameters("weibull_min", shape, scale, concentration)
     d = float_dtype(dtype, "weibull_min")
     e = fnp.negative(fnp.log1p(fnp.negative(uniform(key, full, d))))
@@ -136,7 +186,12 @@ def geometric(key: Any, p: Any, shape: Shape | None = None, dtype: Any = int) ->
 
 
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return values whose density rises linearly from ``left`` to ``mode`` and falls to ``right``."""
+    """Return values whose density rises linearly from ``left`` to ``mode`` and falls to ``right``.
+
+    >>> x = triangular(fg.random.key(0), 0.0, 1.0, 2.0, (10000,))
+    >>> abs(float(x.mean()) - 1.0) < 0.02
+    True
+    """
     full, params = parameters("triangular", shape, left, mode, right)
     d = float_dtype(dtype, "triangular")
     a, c, b = [fnp.broadcast_to(fnp.astype(v, d), full) for v in params]
@@ -151,6 +206,11 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Shape | None = Non
     """Return mean + L z with z standard normal and L L' = cov (Cholesky), shape ``(*shape, n)``.
 
     ``mean`` is [..., n] and ``cov`` [..., n, n], symmetric and positive definite.
+
+    >>> cov = asarray([[1.0, 0.8], [0.8, 1.0]])
+    >>> x = multivariate_normal(fg.random.key(0), fnp.zeros(2), cov, (10000,))
+    >>> bool(fnp.allclose(fnp.cov(x.T), cov, atol=0.05))
+    True
     """
     d = float_dtype(dtype, "multivariate_normal")
     m, c = [fnp.astype(as_value(v), d) for v in (mean, cov)]
@@ -169,6 +229,10 @@ def orthogonal(key: Any, n: int, shape: Shape = (), dtype: Any = float, m: int |
 
     The orthogonal factor of a normal matrix, with the signs that make the triangular factor's diagonal positive
     (Mezzadri, 2007).
+
+    >>> q = orthogonal(fg.random.key(0), 3)
+    >>> bool(fnp.allclose(q @ q.T, fnp.eye(3), atol=1e-5))
+    True
     """
     rows, columns = n, n if m is None else m
     size = (*shape_of(shape, "orthogonal"), max(rows, columns), min(rows, columns))

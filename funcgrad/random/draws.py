@@ -97,7 +97,12 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
 
 
 def gumbel(key: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return standard Gumbel values: -log(-log(u))."""
+    """Return standard Gumbel values: -log(-log(u)).
+
+    >>> x = gumbel(fg.random.key(0), (10000,))
+    >>> abs(float(x.mean()) - fnp.euler_gamma) < 0.05
+    True
+    """
     d = float_dtype(dtype, "gumbel")
     u = uniform(key, shape, dtypes.float32, float(np.finfo(np.float32).tiny), 1.0)
     return fnp.astype(fnp.negative(fnp.log(fnp.negative(fnp.log(u)))), d)

@@ -123,13 +123,23 @@ def dirichlet(key: Any, alpha: Any, shape: Shape | None = None, dtype: Any = flo
 
 
 def chisquare(key: Any, df: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return sums of ``df`` squared standard normal values, for any df above 0: twice a gamma draw for df / 2."""
+    """Return sums of ``df`` squared standard normal values, for any df above 0: twice a gamma draw for df / 2.
+
+    >>> x = chisquare(fg.random.key(0), 3.0, (10000,))
+    >>> abs(float(x.mean()) - 3.0) < 0.1
+    True
+    """
     full, [n] = array_parameters("chisquare", shape, df)
     return 2 * gamma(key, 0.5 * n, full, dtype)
 
 
 def t(key: Any, df: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return Student's t with ``df`` degrees of freedom: a normal value over the root of a mean of squares."""
+    """Return Student's t with ``df`` degrees of freedom: a normal value over the root of a mean of squares.
+
+    >>> x = t(fg.random.key(0), 5.0, (10000,))
+    >>> abs(float((x**2).mean()) - 5 / 3) < 0.15
+    True
+    """
     full, [n] = array_parameters("t", shape or None, df)
     d = float_dtype(dtype, "t")
     k1, k2 = split(key)
@@ -138,7 +148,12 @@ def t(key: Any, df: Any, shape: Shape = (), dtype: Any = float) -> Any:
 
 
 def f(key: Any, dfnum: Any, dfden: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return ratios of two mean squares, of ``dfnum`` and ``dfden`` degrees of freedom (Fisher's F)."""
+    """Return ratios of two mean squares, of ``dfnum`` and ``dfden`` degrees of freedom (Fisher's F).
+
+    >>> x = f(fg.random.key(0), 5.0, 10.0, (10000,))
+    >>> abs(float(x.mean()) - 10 / 8) < 0.1
+    True
+    """
     full, [m, n] = array_parameters("f", shape, dfnum, dfden)
     k1, k2 = split(key)
     return (chisquare(k1, m, full, dtype) / m) / (chisquare(k2, n, full, dtype) / n)
@@ -170,7 +185,12 @@ def ball(key: Any, d: int, p: float = 2, shape: Shape = (), dtype: Any = float) 
 
 
 def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Shape = (), dtype: Any = float) -> Any:
-    """Return loc + scale s m with s a random sign and m of Maxwell's distribution."""
+    """Return loc + scale s m with s a random sign and m of Maxwell's distribution.
+
+    >>> x = double_sided_maxwell(fg.random.key(0), 1.0, 2.0, (10000,))
+    >>> abs(float(x.mean()) - 1.0) < 0.1
+    True
+    """
     full, [center, width] = array_parameters("double_sided_maxwell", shape or None, loc, scale)
     d = float_dtype(dtype, "double_sided_maxwell")
     k1, k2 = split(key)
@@ -178,7 +198,12 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Shape = (), dtyp
 
 
 def wald(key: Any, mean: Any, shape: Shape | None = None, dtype: Any = float) -> Any:
-    """Return values of the inverse Gaussian distribution of a mean and scale 1 (Michael, Schucany and Haas, 1976)."""
+    """Return values of the inverse Gaussian distribution of a mean and scale 1 (Michael, Schucany and Haas, 1976).
+
+    >>> x = wald(fg.random.key(0), 2.0, (10000,))
+    >>> abs(float(x.mean()) - 2.0) < 0.1
+    True
+    """
     full, [m] = array_parameters("wald", shape, mean)
     d = float_dtype(dtype, "wald")
     k1, k2 = split(key)

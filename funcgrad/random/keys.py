@@ -39,12 +39,20 @@ PRNGKey = key
 
 
 def key_data(keys: Any) -> Any:
-    """Return the words of a key: it is its own data."""
+    """Return the words of a key: it is its own data.
+
+    >>> key_data(fg.random.key(0))
+    Array([0, 0], dtype=uint32)
+    """
     return as_value(keys)
 
 
 def wrap_key_data(data: Any) -> Any:
-    """Return a key for two uint32 words."""
+    """Return a key for two uint32 words.
+
+    >>> wrap_key_data(np.array([0, 7], np.uint32))
+    Array([0, 7], dtype=uint32)
+    """
     return as_value(data)
 
 

@@ -124,7 +124,11 @@ def _platform(name: str) -> list[Device]:
 
 
 def devices(platform: str | None = None) -> list[Device]:
-    """Return the devices of a platform, or all that are usable here."""
+    """Return the devices of a platform, or all that are usable here.
+
+    >>> devices("numpy")
+    [Device('numpy')]
+    """
     if platform is not None:
         return list(_platform(platform))
     found = []

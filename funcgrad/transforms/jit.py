@@ -85,7 +85,15 @@ def jit_is_disabled() -> bool:
 
 
 def clear_caches() -> None:
-    """Forget the traces and the compiled code of every jitted function."""
+    """Forget the traces and the compiled code of every jitted function.
+
+    >>> double = jit(lambda x: 2.0 * x)
+    >>> _ = double(1.0)
+    >>> clear_caches()
+    >>> _ = double(1.0)
+    >>> double.stats.traces
+    2
+    """
     for f in list(_all):
         f.clear_cache()
 

@@ -117,7 +117,11 @@ def _unflatten(treedef: TreeDef, it: Any) -> Any:
 
 
 def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
-    """Build a tree from its structure and its leaves; the inverse of :func:`flatten`."""
+    """Build a tree from its structure and its leaves; the inverse of :func:`flatten`.
+
+    >>> unflatten(structure({"a": 0, "b": [0]}), [1, 2])
+    {'a': 1, 'b': [2]}
+    """
     xs = leaves if isinstance(leaves, list) else list(leaves)
     if len(xs) != treedef.num_leaves:
         raise TreeError(message("tree.unflatten", f"the structure has {treedef.num_leaves} leaves", str(len(xs))))
@@ -125,12 +129,20 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any]) -> Any:
 
 
 def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[Any]:
-    """Return the leaves of a tree in order."""
+    """Return the leaves of a tree in order.
+
+    >>> leaves({"b": 2, "a": (1, None)})
+    [1, 2]
+    """
     return flatten(tree, is_leaf)[0]
 
 
 def structure(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> TreeDef:
-    """Return the structure of a tree."""
+    """Return the structure of a tree.
+
+    >>> structure([1, 2]) == structure(["a", "b"])
+    True
+    """
     return flatten(tree, is_leaf)[1]
 
 
@@ -163,7 +175,12 @@ def leaves_with_path(tree: Any, is_leaf: Callable[[Any], bool] | None = None) ->
 def flatten_with_path(
     tree: Any, is_leaf: Callable[[Any], bool] | None = None
 ) -> tuple[list[tuple[Path, Any]], TreeDef]:
-    """Return (path, leaf) pairs and the structure."""
+    """Return (path, leaf) pairs and the structure.
+
+    >>> pairs, treedef = flatten_with_path({"a": [1, 2]})
+    >>> [(keystr(path), leaf) for path, leaf in pairs]
+    [("['a'][0]", 1), ("['a'][1]", 2)]
+    """
     return leaves_with_path(tree, is_leaf), structure(tree, is_leaf)
 
 
@@ -210,7 +227,11 @@ def map(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], b
 
 
 def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
-    """Apply ``f(path, leaf, *others)`` to the corresponding leaves of one or more trees."""
+    """Apply ``f(path, leaf, *others)`` to the corresponding leaves of one or more trees.
+
+    >>> map_with_path(lambda path, leaf: f"{keystr(path)} is {leaf}", [1, {"a": 2}])
+    ['[0] is 1', {'a': "[1]['a'] is 2"}]
+    """
     pairs, treedef = flatten_with_path(tree, is_leaf)
     others = [treedef.flatten_up_to(r, "tree.map_with_path") for r in rest]
     return unflatten(treedef, [f(*pair, *args) for pair, *args in zip(pairs, *others, strict=True)])

@@ -124,6 +124,14 @@ def register_pytree_node(
     """Make ``nodetype`` a container.
 
     ``flatten_func(x) -> (children, static)``, ``unflatten_func(static, children) -> x``.
+
+    >>> from funcgrad import tree
+    >>> class Pair:
+    ...     def __init__(self, first, second):
+    ...         self.first, self.second = first, second
+    >>> register_pytree_node(Pair, lambda p: ((p.first, p.second), None), lambda static, children: Pair(*children))
+    >>> tree.map(lambda x: 10 * x, Pair(1, 2)).second
+    20
     """
 
     def flatten_kind(x: Any) -> tuple[Sequence[Any], Hashable]:
@@ -135,7 +143,21 @@ def register_pytree_node(
 
 
 def register_pytree_node_class(cls: C) -> C:
-    """Class decorator: ``cls`` has ``tree_flatten(self)`` and a classmethod ``tree_unflatten(static, children)``."""
+    """Class decorator: ``cls`` has ``tree_flatten(self)`` and a classmethod ``tree_unflatten(static, children)``.
+
+    >>> from funcgrad import tree
+    >>> @register_pytree_node_class
+    ... class Scaled:
+    ...     def __init__(self, x, factor):
+    ...         self.x, self.factor = x, factor
+    ...     def tree_flatten(self):
+    ...         return (self.x,), self.factor
+    ...     @classmethod
+    ...     def tree_unflatten(cls, static, children):
+    ...         return cls(*children, static)
+    >>> tree.leaves(Scaled(1.0, 3))
+    [1.0]
+    """
     node: Any = cls
     register_pytree_node(cls, lambda x: x.tree_flatten(), node.tree_unflatten)
     return cls
