@@ -437,6 +437,19 @@ def test_values_inside_reach_numpy() -> None:
 
 
 # -- stop_gradient, make_graph, eval_shape -----------------------------------------------------------------------
+def test_nothing_depends_by_way_of_a_stop_gradient() -> None:
+    """A while loop has no reverse mode, and needs none behind a stop_gradient: d/dx x^2 w(x) = 2 x w(x)."""
+
+    def f(x: Any) -> Any:
+        w = lax.while_loop(lambda s: s < 10.0, lambda s: s * 2.0, lax.stop_gradient(x))
+        return x * x * w
+
+    assert float(fg.grad(f)(3.0)) == float(fg.jit(fg.grad(f))(3.0)) == 2 * 3.0 * 12.0
+    np.testing.assert_array_equal(np.asarray(fg.vmap(fg.grad(f))(np.array([3.0, 1.0], np.float32))), [72.0, 32.0])
+    with pytest.raises(NotImplementedError, match="no reverse mode"):
+        fg.grad(lambda x: lax.while_loop(lambda s: s < 10.0, lambda s: s * 2.0, x))(3.0)
+
+
 def test_stop_gradient() -> None:
     equal(fg.grad(lambda x: x * lax.stop_gradient(x))(3.0), 3.0)
     equal(fg.jvp(lambda x: x * lax.stop_gradient(x), (3.0,), (1.0,)), (9.0, 3.0))

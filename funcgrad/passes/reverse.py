@@ -55,10 +55,10 @@ def _or_zeros(ct: Any, v: Var) -> Any:
 
 
 def active_variables(graph: Graph, wrt: Sequence[bool]) -> set[Any]:
-    """The float variables that depend on the marked inputs."""
+    """The float variables that depend on the marked inputs; nothing does by way of a stop_gradient."""
     active: set[Any] = {v for v, w in zip(graph.inputs, wrt, strict=True) if w and dtypes.is_float(v.aval.dtype)}
     for eqn in graph.eqns:
-        if any(a in active for a in eqn.inputs if isinstance(a, Var)):
+        if any(a in active for a in eqn.inputs if isinstance(a, Var)) and eqn.prim.name != "stop_gradient":
             active.update(v for v in eqn.outputs if dtypes.is_float(v.aval.dtype))
     return active
 
