@@ -17,6 +17,12 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
 
     The data is on the disk (fsync) before the name points to it, and the name is on the disk (fsync of the directory)
     before this returns.  When anything fails, ``path`` is as it was and the new file is gone.
+
+    >>> import tempfile, pathlib
+    >>> path = pathlib.Path(tempfile.mkdtemp()) / "note"
+    >>> write_atomically(path, lambda file: file.write(b"whole"))
+    >>> path.read_bytes()
+    b'whole'
     """
     target = os.path.realpath(os.fspath(path))  # through a symbolic link, as open() would
     folder, name = os.path.split(target)
@@ -36,7 +42,15 @@ def write_atomically(path: str | os.PathLike[str], write: Callable[[BinaryIO], N
 
 
 def remove_leftovers(path: str | os.PathLike[str]) -> None:
-    """Remove what writers of ``path`` left beside it when they were killed; there must be no other writer now."""
+    """Remove what writers of ``path`` left beside it when they were killed; there must be no other writer now.
+
+    >>> import tempfile, pathlib
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> (folder / ".model.7.0123abcd.tmp").touch()
+    >>> remove_leftovers(folder / "model")
+    >>> list(folder.iterdir())
+    []
+    """
     folder, name = os.path.split(os.path.realpath(os.fspath(path)))
     beside = re.compile(rf"\.{re.escape(name[:200])}\.\d+\.[0-9a-f]{{8}}\.tmp")
     with suppress(OSError):
