@@ -70,9 +70,7 @@ class VulkanDevice(device.Device):
 
     def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
         """Optimise and lower a graph and plan its memory."""
-        plan = VulkanEmitter(prepare).lower(prepare(graph), donate)
-        plan.events = []  # the device keeps all of a call's memory until its end
-        return plan
+        return VulkanEmitter(prepare).lower(prepare(graph), donate)
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""

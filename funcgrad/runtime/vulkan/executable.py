@@ -246,13 +246,14 @@ class Executable:
         self.plan, self.memory = plan, pipelines.memory
         self.program = Program(plan, pipelines.lower)
         self.donated, self.donation = frozenset(plan.alias.values()), plan.donation
-        self._taken = sorted(plan.alias[j] for j, b in enumerate(plan.outputs) if j in plan.alias)
+        self._whole = self.program.is_pure  # nothing can come between its parts
         self._runner = _Runner(self.program, pipelines)
         self._held = [fixed(value) for _, value in self.program.constants.values()]
         self._tail = np.array([p.address for p in reversed(self._held)], np.uint64)
         self.fallbacks = _host_calls(self.program, 1)
         plan.scratch = [self.program.scratch_bytes] * len(plan.nodes)  # kernels' own memory, shared by all nodes
-        self._needs = plan.output_bytes - plan.alias_bytes + plan.temp_bytes + self.program.scratch_bytes
+        self._fresh = plan.output_bytes - (plan.alias_bytes if self._whole else 0)
+        self._needs = self._fresh + plan.temp_bytes + self.program.scratch_bytes
 
     def run(self, arrays: Sequence[VulkanArray]) -> list[VulkanArray]:
         """Return the results; the device may still be busy with them."""
@@ -278,8 +279,7 @@ class Executable:
         plan = self.plan
         rows = sorted(plan.rows, key=lambda r: -r.nbytes)[:3]
         largest = "".join([f"; {r.nbytes:,} of {r.aval}" + (f" at {r.site}" if r.site else "") for r in rows])
-        fresh = plan.output_bytes - plan.alias_bytes
-        text = f"{self._needs:,} bytes for a call ({fresh:,} of results, {plan.temp_bytes:,} of workspace, "
+        text = f"{self._needs:,} bytes for a call ({self._fresh:,} of results, {plan.temp_bytes:,} of workspace, "
         text += f"{self.program.scratch_bytes:,} of kernels; peak with arguments {plan.peak_bytes:,}; largest{largest})"
         return self.memory.full(text)
 
@@ -290,9 +290,9 @@ class Executable:
         interrupted halfway, and then what the caller has must be whole.
         """
         pieces = [a.on_device() for a in arrays]
-        for i in self._taken:
+        for i in self.donated:
             given = pieces[i]
-            if not self.program.is_pure or sum([p is given for p in pieces]) > 1:
+            if not self._whole or sum([p is given for p in pieces]) > 1:
                 pieces[i] = self.memory.take(given.nbytes)
                 self.memory.copy(pieces[i].address, given.address, given.nbytes)
             else:
