@@ -7,7 +7,7 @@ LOG := build/setup.log
 PIP := $(PY) -m pip install --disable-pip-version-check
 NO_NETWORK = { echo "funcgrad: pip could not install $(1): connect to a network with a Python package index, which is needed once ($(LOG) says more)." >&2; exit 1; }
 
-.PHONY: venv demo test lint format docs notebooks test-peers test-ggml test-vulkan bench bench-quick wheel clean
+.PHONY: venv demo test lint format docs notebooks test-peers test-ggml test-vulkan peers-torch bench bench-quick wheel clean
 .DELETE_ON_ERROR:
 
 # The stamps are touched last, so that a half-done set-up is done again.
@@ -73,8 +73,13 @@ $(VENV)/.notebooks: $(VENV)/.installed
 notebooks: venv $(VENV)/.notebooks
 	$(PY) notebooks/run.py $(NOTEBOOKS) $(WRITE)
 
+# PyTorch is large: make peers-torch installs it for the benchmarks, which leave it out where it is missing.
+peers-torch: venv
+	@echo "funcgrad: installing PyTorch"
+	@$(PIP) -e '.[peers-torch]' >> $(LOG) 2>&1 || $(call NO_NETWORK,PyTorch)
+
 bench: venv $(VENV)/.peers
-	$(PY) -m benchmarks --compile
+	$(PY) -m benchmarks
 
 bench-quick: venv $(VENV)/.peers
 	$(PY) -m benchmarks --quick

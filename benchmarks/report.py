@@ -131,14 +131,19 @@ def main_table(lines: Sequence[Line]) -> list[str]:
         mean = math.exp(sum(map(math.log, middles)) / len(middles))
         times = f"{1 / mean:.2f} times faster" if mean < 1 else f"{mean:.2f} times slower"
         slower = sum(m > 1.1 for m in middles)
-        out += ["", f"Geometric mean of the {len(middles)} ratios: {mean:.2f} (funcgrad is {times} than the fastest peer)."]
+        out += [
+            "",
+            f"Geometric mean of the {len(middles)} ratios: {mean:.2f} (funcgrad is {times} than the fastest peer).",
+        ]
         out += [f"Rows on which funcgrad is more than 1.1 times slower: {slower}."]
     return out
 
 
 def losses(lines: Sequence[Line]) -> list[str]:
     """One line for each training workload whose losses after ten steps do not agree, or that all do."""
-    names = list(dict.fromkeys(VARIANTS.get(d["workload"], d["workload"]) for d in lines if d.get("metric") == "loss10"))
+    names = list(
+        dict.fromkeys(VARIANTS.get(d["workload"], d["workload"]) for d in lines if d.get("metric") == "loss10")
+    )
     bad = []
     for name in names:
         by_peer = {p: [x for v in rs.values() for x in v] for p, rs in values(lines, name, "loss10").items()}
@@ -235,7 +240,7 @@ def bars(lines: Sequence[Line], path: Path) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("time over the fastest, less is better")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(fontsize=8, loc="lower right")
+    axes.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1.0), ncols=len(peers), frameon=False)
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     pyplot.close(figure)
@@ -258,6 +263,9 @@ def curves(lines: Sequence[Line], path: Path) -> None:
         for peer, curve in points(lines, family, what).items():
             xs, ys = list(curve), [y * factor for y in curve.values()]
             ax.loglog(xs, ys, marker="o", markersize=3, linewidth=1.3, label=TITLE[peer], color=COLOR[peer])
+        ticks = sorted({x for c in points(lines, family, what).values() for x in c})
+        ax.set_xticks(ticks, [str(t) for t in ticks])
+        ax.minorticks_off()
         ax.set_xlabel(CURVES[family][0], fontsize=8)
         ax.set_ylabel(label, fontsize=8)
         ax.tick_params(labelsize=7)
