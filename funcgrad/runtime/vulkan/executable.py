@@ -17,7 +17,7 @@ from funcgrad.primitive import Primitive
 from funcgrad.runtime import ggml
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.spirv.lower import Lowered, lower
-from funcgrad.runtime.vulkan.memory import Memory, MemoryFull, Slice, VulkanArray
+from funcgrad.runtime.vulkan.memory import Memory, MemoryFull, Slice, VulkanArray, read_together
 from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
 
 __all__ = ["Executable", "Fallback", "Pipelines"]
@@ -272,7 +272,9 @@ class Executable:
         addresses[: len(head)] = head
         addresses[len(head) :] = self._tail
         self._runner.run(addresses)
-        return [VulkanArray(memory, b.aval, piece=p) for b, p in zip(plan.outputs, outs, strict=True)]
+        results = [VulkanArray(memory, b.aval, piece=p) for b, p in zip(plan.outputs, outs, strict=True)]
+        read_together(results)
+        return results
 
     def _too_large(self) -> MemoryFull:
         """What to raise, before anything runs, when there is no room for a call."""

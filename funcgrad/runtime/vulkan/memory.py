@@ -7,6 +7,7 @@ back may have a new owner at once: what its last owner still has the device do w
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,8 +18,9 @@ from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
 from funcgrad.runtime.spirv.kernel import Target
 
-__all__ = ["Memory", "MemoryFull", "Slice", "VulkanArray", "count_devices"]
+__all__ = ["Memory", "MemoryFull", "Slice", "VulkanArray", "count_devices", "read_together"]
 
+SMALL = 64  # bytes up to which a result is read with others of its call
 LIMITS = 23
 HEAP = 6  # the limit that is the device's memory in bytes
 
@@ -202,12 +204,13 @@ def _target(limits: Sequence[int]) -> Target:
 class VulkanArray:
     """Storage of the device: values on the device (``piece``), on the host, or on both; they never change."""
 
-    __slots__ = ("__weakref__", "aval", "host", "memory", "piece")
+    __slots__ = ("__weakref__", "aval", "group", "host", "memory", "piece")
 
     def __init__(
         self, memory: Memory, aval: Aval, host: np.ndarray[Any, Any] | None = None, piece: Slice | None = None
     ):
         self.memory, self.aval, self.host, self.piece = memory, aval, host, piece
+        self.group: Sequence[weakref.ref[VulkanArray]] = ()  # small results of one call, which are read in one go
 
     @property
     def nbytes(self) -> int:
@@ -224,8 +227,22 @@ class VulkanArray:
     def on_host(self) -> np.ndarray[Any, Any]:
         """The values as a numpy array that must not be written; they are copied once."""
         if self.host is None:
-            assert self.piece is not None
-            host = self.memory.read([self.piece.address], [self.aval])[0]
-            host.flags.writeable = False
-            self.host = host
+            others = [a for a in [ref() for ref in self.group] if a is not None and a is not self and a.host is None]
+            arrays = [self, *others]
+            pieces = [a.on_device() for a in arrays]
+            hosts = self.memory.read([p.address for p in pieces], [a.aval for a in arrays])
+            for a, host in zip(arrays, hosts, strict=True):
+                host.flags.writeable = False
+                a.host = host
+            self.group = ()
+        assert self.host is not None
         return self.host
+
+
+def read_together(arrays: Sequence[VulkanArray]) -> None:
+    """Let the small ones among the results of a call come to the host when the first of them is read."""
+    small = [weakref.ref(a) for a in arrays if a.nbytes <= SMALL]
+    for ref in small:
+        found = ref()
+        assert found is not None
+        found.group = small
