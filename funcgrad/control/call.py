@@ -209,7 +209,7 @@ class Checkpoint(Call):
         n = len(body.outputs)
         choose = getattr(self.policy, "choose", None)
         if choose is not None:
-            values, residuals = value_half(joint, n)
+            values, residuals = value_half(body, joint)
             early: Sequence[Equation] = values.eqns
             saved = choose(values, residuals, lambda vs: _pair(body, early, joint, vs))
         else:

@@ -22,8 +22,9 @@ LEVELS = 32
 MOST_PIECES = 64
 
 
-def value_half(joint: Graph, num_outputs: int) -> tuple[Graph, list[Var]]:
-    """The equations of a vjp that its first outputs need, as a graph, and what all others read of them."""
+def value_half(graph: Graph, joint: Graph) -> tuple[Graph, list[Var]]:
+    """The equations of a graph's vjp that the graph's outputs need, as a graph, and what all others read of them."""
+    num_outputs = len(graph.outputs)
     needed: set[object] = set(joint.outputs[:num_outputs])
     values: list[Equation] = []
     others: list[Equation] = []
@@ -35,7 +36,7 @@ def value_half(joint: Graph, num_outputs: int) -> tuple[Graph, list[Var]]:
     made = {v for e in values for v in e.outputs}
     reads = [a for e in reversed(others) for a in e.inputs] + list(joint.outputs[num_outputs:])
     residuals = list(dict.fromkeys([a for a in reads if isinstance(a, Var) and a in made]))
-    return Graph(joint.inputs, values[::-1], joint.outputs[:num_outputs], joint.name), residuals
+    return Graph(joint.inputs, values[::-1], joint.outputs[:num_outputs], graph.name), residuals
 
 
 class Offer:

@@ -97,7 +97,7 @@ class Fit:
             saved = self._ordered(offer, trial.choose(offer))
             return Outcome(_peak_of_pair(*make(saved), saved), saved, trial.offers)
 
-        found: list[Var] = search(peak, self.budget, f"checkpoint of {values.name}")
+        found: list[Var] = search(peak, self.budget, values.name)
         return found
 
     @staticmethod

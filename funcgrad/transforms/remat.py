@@ -202,6 +202,8 @@ def fit(budget: int | str) -> Policy:
     done piece by piece as the backward half needs it.  Values and gradients are those of the function without
     checkpoints.
 
+    As a part of ``save_from_both_policies`` it keeps everything.
+
     Raises ValueError for a budget that is no positive number of bytes, MemoryBudgetError (when compiled) if none of
     the choices fits, with the least peak found.  Of several budgets in one program the smallest counts.  Outside of
     ``jit`` there is no program to plan: there each checkpoint by itself, its value and its gradients, fits the budget.
