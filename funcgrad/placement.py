@@ -20,17 +20,20 @@ __all__ = ["Coverage", "Difference", "compare", "coverage"]
 class Coverage(NamedTuple):
     """How a device runs a function: its nodes, the parts in which it alternates with the CPU, and what the CPU does.
 
-    ``fallbacks`` counts (primitive, reason) pairs; it is empty when the device does everything.
+    ``fallbacks`` counts (primitive, reason) pairs; it is empty when the device does everything.  ``nbytes`` says for
+    each how many bytes cross the bus because of it at every call, an iteration of a while loop counted once.
     """
 
     device: str
     nodes: int
     steps: str
     fallbacks: dict[tuple[str, str], int]
+    nbytes: dict[tuple[str, str], int]
 
     def __str__(self) -> str:
         lines = [f"{self.device}: {self.nodes} nodes, {sum(self.fallbacks.values())} equations on the CPU"]
-        lines += [f"  {n} x {name}: {why}" for (name, why), n in sorted(self.fallbacks.items())]
+        for key, n in sorted(self.fallbacks.items()):
+            lines.append(f"  {n} x {key[0]}: {key[1]}; {self.nbytes[key]:,} bytes over the bus a call")
         return "\n".join([*lines, self.steps])
 
 
@@ -50,9 +53,11 @@ def coverage(fun: Callable[..., Any], *args: Any, device: Any = "vulkan:0") -> C
     """
     where = devices.get(device)
     executable = where.compile(make_graph(fun)(*args))
-    found = Counter((f.primitive, f.reason) for f in getattr(executable, "fallbacks", ()))
+    fallbacks = getattr(executable, "fallbacks", ())
+    found = Counter((f.primitive, f.reason) for f in fallbacks)
+    nbytes = {key: sum([f.nbytes for f in fallbacks if (f.primitive, f.reason) == key]) for key in found}
     text = executable.as_text() if hasattr(executable, "as_text") else ""
-    return Coverage(where.name, getattr(executable, "n_nodes", 0), text, dict(found))
+    return Coverage(where.name, getattr(executable, "n_nodes", 0), text, dict(found), nbytes)
 
 
 def compare(fun: Callable[..., Any], *args: Any, devices: Sequence[Any] = ("cpu", "vulkan:0")) -> list[Difference]:

@@ -151,9 +151,10 @@ def get(device: Any) -> Device:
             return found[int(number or 0)]
         raise DeviceError(message("device", f"there are {len(found)} devices of {platform}", repr(device)))
     known = ", ".join(d.name for d in devices())
-    raise DeviceError(
-        message("device", f"a name among {known} is required", repr(device), "fg.devices() lists what is usable here")
-    )
+    way_out = "fg.devices() lists what is usable here"
+    if platform == "auto":
+        way_out = 'device="auto" is for jit and make_train_step, which have something to time'
+    raise DeviceError(message("device", f"a name among {known} is required", repr(device), way_out))
 
 
 def default() -> Device:

@@ -14,6 +14,7 @@ import numpy as np
 from funcgrad import tree
 from funcgrad.errors import (
     CapturedConstantError,
+    DeviceError,
     DonationError,
     RetraceError,
     Site,
@@ -118,6 +119,18 @@ def report_donation(fun: Any, signature: Signature, num_captured: int, donation:
                 message(f"jit of {fun.name}", "strict=True: donated memory must be used again", text, way_out)
             )
         warn_user(f"{fun.name}: donated memory cannot be used again\n    {text}", DonationWarning)
+
+
+def report_fallbacks(fun: Any, device: Any, fallbacks: Sequence[Any]) -> int:
+    """Return how many operations the CPU computes for the device, callbacks not counted; raise DeviceError when
+    strict."""
+    lacking = [f for f in fallbacks if not f.wanted]
+    if lacking and fun.strict:
+        lines = [f"{f.primitive} ({f.results}): {f.reason}" + (f", at {f.site}" if f.site else "") for f in lacking]
+        way_out = 'use device="cpu", leave strict out, or jit the parts around these'
+        requirement = f"strict=True: {device.name} must compute everything itself"
+        raise DeviceError(message(f"jit of {fun.name}", requirement, "\n    ".join(["", *lines]), way_out))
+    return len(lacking)
 
 
 # -- Python numbers from outer scopes ----------------------------------------------------------------------------

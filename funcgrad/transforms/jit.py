@@ -28,6 +28,7 @@ from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, named_axes, trace
 from funcgrad.transforms.arguments import Chosen
+from funcgrad.transforms.choose import choose
 from funcgrad.transforms.collector import COLLECTOR_OFF
 from funcgrad.transforms.entry import Entry, aval_of, check_hashable, upload
 from funcgrad.transforms.explain import (
@@ -37,6 +38,7 @@ from funcgrad.transforms.explain import (
     leaf_paths,
     report_constants,
     report_donation,
+    report_fallbacks,
     report_retrace,
 )
 from funcgrad.transforms.fitting import budget_of, deferred, fit_program, planned
@@ -119,6 +121,7 @@ class Jit:
             )
         self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
         self.stats = JitStats()
+        self._options, self._choice = options, None if self.device == "auto" else self.device
         self._entries: OrderedDict[Signature, Entry] = OrderedDict()
         self._last: Entry | None = None
         self._lock = threading.RLock()
@@ -144,7 +147,16 @@ class Jit:
         return self._call(args, kwargs, started)
 
     def _device(self) -> Any:
-        return _device.default() if self.device is None else _device.get(self.device)
+        return _device.default() if self._choice is None else _device.get(self._choice)
+
+    def _choose(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Find the device for ``device="auto"``, once; a call with values of another trace is none to time."""
+        with self._lock:
+            if self._choice is None and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
+                plain = {**self._options, "strict": False, "max_traces": None}
+                self._choice = choose(
+                    lambda d: Jit(self.fun, {**plain, "device": d}), self.static, args, kwargs, self.name
+                )
 
     def _storages(self, entry: Entry, leaves: list[Any]) -> list[Any] | None:
         """The device memory of the leaves; None when one has another type than the entry's."""
@@ -251,6 +263,7 @@ class Jit:
                     executable = entry.device.compile(entry.graph, self._given(entry))
                 k = len(entry.captured)
                 report_donation(self, entry.signature, k, getattr(executable, "donation", {}))
+                self.stats.fallbacks = report_fallbacks(self, entry.device, getattr(executable, "fallbacks", ()))
                 entry.executable = executable
                 self._bound(entry)
                 self.stats.nodes = getattr(executable, "n_nodes", len(entry.graph.eqns))
@@ -292,6 +305,8 @@ class Jit:
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], started: float) -> Any:
         if getattr(_enabled, "off", False):
             return self.fun(*args, **kwargs)
+        if self._choice is None and self.device is not None and not is_staging():
+            self._choose(args, kwargs)
         entry, leaves = self._entry(args, kwargs)
         return self._call_leaves(entry, leaves, started)
 
@@ -427,8 +442,13 @@ def jit(
     signature.  Donated arguments give their memory to the results and may not be used again.  ``max_traces`` bounds the
     number of signatures: one more raises RetraceError, which shows what changed.  ``strict=True`` raises
     CapturedConstantError when the function reads a Python number from an outer scope, which would be frozen into the
-    graph (``f.explain()`` lists these), and DonationError when the memory of a donated leaf cannot be used again,
-    which is otherwise a warning that names the leaf and the reason.
+    graph (``f.explain()`` lists these), DonationError when the memory of a donated leaf cannot be used again, which is
+    otherwise a warning that names the leaf and the reason, and DeviceError when the CPU would have to compute an
+    operation for the device (``fg.coverage`` lists these, ``f.stats.fallbacks`` counts them); callbacks may.
+
+    ``device`` is where it runs, by default the default device.  ``device="auto"`` times the first call on copies of its
+    arguments on the CPU and on each GPU, keeps the fastest, the earlier in ``fg.devices()`` unless a later one is 5%
+    faster, and prints what it chose and why to the standard error.
 
     Arrays of funcgrad's never change, so they stay where they are: what a call returns, what the function closes over
     and what was moved to its device once is not sent again.  A numpy array may have changed since the last call, so it

@@ -24,7 +24,8 @@ LISTED = 20  # arguments and results that memory_text names
 class JitStats:
     """What a jitted function has done so far.
 
-    ``uploads`` counts calls that sent host data, ``nodes`` the last graph's nodes.  ``device_time`` is the time in
+    ``uploads`` counts calls that sent host data, ``nodes`` the last graph's nodes, ``fallbacks`` those of its
+    operations that the CPU computes for the device.  ``device_time`` is the time in
     seconds that calls spent running graphs, ``host_time`` what they spent besides: tracing, compiling, Python.
     """
 
@@ -36,6 +37,7 @@ class JitStats:
     downloads: int = 0
     bytes_downloaded: int = 0
     nodes: int = 0
+    fallbacks: int = 0
     host_time: float = 0.0
     device_time: float = 0.0
     explained: bool = field(default=False, repr=False)
