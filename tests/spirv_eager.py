@@ -145,7 +145,7 @@ class Eager(Kernel):
         return EagerVariable(self, self.value(value, kind).id, kind)  # type: ignore[arg-type]
 
     @contextmanager
-    def if_(self, mask: Value) -> Iterator[None]:
+    def if_(self, mask: Value, rare: bool = False) -> Iterator[None]:
         self.masks.append(mask.id)
         with np.errstate(all="ignore"):
             yield

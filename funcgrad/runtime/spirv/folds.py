@@ -46,6 +46,12 @@ class Fold:
             a = self.take(a, x, i)
         return a
 
+    def some(self, a: State, xs: Sequence[Value], indices: Sequence[Value], there: Sequence[Value]) -> State:
+        """With those elements more that are there."""
+        for x, i, mask in zip(xs, indices, there, strict=True):
+            a = [x.k.select(mask, new, old) for new, old in zip(self.take(a, x, i), a, strict=True)]
+        return a
+
 
 class FloatSum(Fold):
     """A sum and what its roundings lost."""
@@ -64,6 +70,10 @@ class FloatSum(Fold):
         while len(terms) > 1:  # a few in float32: their error is far below that of rounding the elements
             terms = [terms[i] + terms[i + 1] for i in range(0, len(terms) - 1, 2)] + terms[len(terms) & ~1 :]
         return self.take(a, terms[0], indices[0])
+
+    def some(self, a: State, xs: Sequence[Value], indices: Sequence[Value], there: Sequence[Value]) -> State:
+        zero = xs[0].k.const(0.0, "f")
+        return self.several(a, [x.k.select(mask, x, zero) for x, mask in zip(xs, there, strict=True)], indices)
 
     def join(self, a: State, b: State) -> State:
         s, e = two_sum(a[0], b[0])

@@ -35,6 +35,16 @@ class Instruction(NamedTuple):
 
 def f16_to_f32(h: Value) -> Value:
     """IEEE half, as uint32, to float32."""
+    return h.k.unpack_half(h) if h.k.target.halves else widen_half(h)
+
+
+def f32_to_f16(x: Value) -> Value:
+    """To the nearest, ties to even; NaN stays NaN."""
+    return x.k.pack_half(x) if x.k.target.halves else narrow_half(x)
+
+
+def widen_half(h: Value) -> Value:
+    """The same by integer arithmetic."""
     k = h.k
     sign, e, m = (h & 0x8000) << 16, h & 0x7C00, (h & 0x7FFF) << 13
     small = (k.unary("ConvertUToF", h & 0x3FF, "f") * 2.0**-24).bits()
@@ -44,8 +54,8 @@ def f16_to_f32(h: Value) -> Value:
     return (bits | quiet | sign).bits("f")
 
 
-def f32_to_f16(x: Value) -> Value:
-    """To the nearest, ties to even; NaN stays NaN."""
+def narrow_half(x: Value) -> Value:
+    """The same by integer arithmetic."""
     k = x.k
     u = x.bits()
     sign, a = (u >> 16) & 0x8000, u & MAGNITUDE

@@ -37,6 +37,7 @@ class Target(NamedTuple):
     software: bool = False
     fused: bool = True  # Fma rounds once
     exact: bool = False  # division and square root are correctly rounded
+    halves: bool = False  # the conversions from and to float16 keep denormals and round to even
 
 
 class Dispatch(NamedTuple):
@@ -367,6 +368,18 @@ class Kernel:
         low, high = [self.a.result("CompositeExtract", self.type("u"), both, n) for n in (0, 1)]
         return Value(self, low, "u"), Value(self, high, "u")
 
+    def unpack_half(self, x: Value) -> Value:
+        """The float32 of the float16 in the low bits of a uint32, by the device's conversion."""
+        pair = self.a.type("TypeVector", self.type("f"), 2)
+        both = self.a.result("ExtInst", pair, self.a.ext_import, EXT["UnpackHalf2x16"], x.id)
+        return Value(self, self.a.result("CompositeExtract", self.type("f"), both, 0), "f")
+
+    def pack_half(self, x: Value) -> Value:
+        """The float16 of a float32, in the low bits of a uint32, by the device's conversion."""
+        pair = self.a.type("TypeVector", self.type("f"), 2)
+        both = self.a.result("CompositeConstruct", pair, x.id, self.const(0.0, "f").id)
+        return self.ext("PackHalf2x16", "u", Value(self, both, "f"))
+
     # -- where an invocation is ----------------------------------------------------------------------------------
     def _input(self, builtin: int, component: int) -> Value:
         a, vector = self.a, self.a.type("TypeVector", self.type("u"), 3)
@@ -465,11 +478,11 @@ class Kernel:
         self.a.emit("Label", label)
 
     @contextmanager
-    def if_(self, mask: Value) -> Iterator[None]:
-        """What follows runs where ``mask`` is true."""
+    def if_(self, mask: Value, rare: bool = False) -> Iterator[None]:
+        """What follows runs where ``mask`` is true; ``rare`` asks for a real branch."""
         a = self.a
         inside, behind = a.id(), a.id()
-        a.emit("SelectionMerge", behind, 0)
+        a.emit("SelectionMerge", behind, 2 if rare else 0)
         a.emit("BranchConditional", mask.id, inside, behind)
         self._start(inside)
         yield

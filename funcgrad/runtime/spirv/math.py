@@ -281,7 +281,7 @@ def angle(x: Value) -> tuple[Value, Value, Value]:
     k = x.k
     near = _near_angle(x)
     out = [k.variable(v) for v in near]
-    with k.if_((x.bits() & MAGNITUDE) > 0x47800000):
+    with k.if_((x.bits() & MAGNITUDE) > 0x47800000, rare=True):
         for variable, v in zip(out, _far_angle(x), strict=True):
             variable.set(v)
     high, low, n = (v.get() for v in out)

@@ -50,7 +50,7 @@ def otherwise(mask: Value, value: Value, slow: Callable[[], Value]) -> Value:
     """``value``, but what ``slow`` computes where ``mask`` is true: a branch for what is rare and long."""
     k = value.k
     out = k.variable(value)
-    with k.if_(mask):
+    with k.if_(mask, rare=True):
         out.set(slow())
     return out.get()
 

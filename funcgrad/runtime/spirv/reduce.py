@@ -109,8 +109,10 @@ class _Source:
         """One element, as memory has it."""
         raise NotImplementedError
 
-    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
-        """Take elements in."""
+    def fold(
+        self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value], there: Sequence[Value] | None = None
+    ) -> State:
+        """Take elements in, those that are there."""
         raise NotImplementedError
 
 
@@ -134,9 +136,12 @@ class _Elements(_Source):
             index = index + x * step
         return [load(self.memory, index, self.r.given.dtype)]
 
-    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
+    def fold(
+        self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value], there: Sequence[Value] | None = None
+    ) -> State:
         t = self.kind.types[0]
-        return self.kind.several(state, [x[0].bits(t) for x in loaded], at)
+        xs = [x[0].bits(t) for x in loaded]
+        return self.kind.several(state, xs, at) if there is None else self.kind.some(state, xs, at, there)
 
 
 class _States(_Source):
@@ -157,9 +162,14 @@ class _States(_Source):
     def get(self, at: Value) -> list[Value]:
         return [p.load(at * self.n_out + self.result) for p in self.planes]
 
-    def fold(self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value]) -> State:
-        for x in loaded:
-            state = self.kind.join(state, x)
+    def fold(
+        self, state: State, loaded: Sequence[list[Value]], at: Sequence[Value], there: Sequence[Value] | None = None
+    ) -> State:
+        for j, x in enumerate(loaded):
+            new = self.kind.join(state, x)
+            if there is not None:
+                new = [a.k.select(there[j], a, b) for a, b in zip(new, state, strict=True)]
+            state = new
         return state
 
 
@@ -203,15 +213,26 @@ class _Stage:
             with k.while_(lambda: at.get() < last):
                 self._take(kept, [at.get() + j * step for j in range(AT_ONCE)])
                 at.set(at.get() + AT_ONCE * step)
-        with k.while_(lambda: at.get() < end):
-            self._take(kept, [at.get()])
-            at.set(at.get() + step)
-        return self.group(self.fold, [v.get() for v in kept])
+        state = [v.get() for v in kept]
+        if shape.segments > 1 or shape.segment % (AT_ONCE * step):
+            state = self._rest(state, at.get(), end, min(most, AT_ONCE))
+        return self.group(self.fold, state)
 
     def _take(self, kept: list[Variable], at: list[Value]) -> None:
         loaded = [self.source.get(i) for i in at]
         for variable, value in zip(kept, self.source.fold([v.get() for v in kept], loaded, at), strict=True):
             variable.set(value)
+
+    def _rest(self, state: State, first: Value, end: Value, most: int) -> State:
+        """The last few elements, of which some may not be there, with all their loads under way at a time."""
+        k = self.k
+        if not self.n_red:
+            return state
+        at = [first + j * self.shape.members for j in range(most)]
+        there = [i < end for i in at]
+        last = k.const(self.n_red - 1, "u")
+        loaded = [self.source.get(k.select(mask, i, last)) for i, mask in zip(at, there, strict=True)]
+        return self.source.fold(state, loaded, at, there)
 
     def writes(self) -> Value:
         """Whether an invocation writes its result."""

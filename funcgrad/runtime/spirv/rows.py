@@ -32,7 +32,7 @@ __all__ = ["lower_rows"]
 
 INPUT, CONST, SPREAD, SUM, MAX, MIN = -9, NUMBERS["const"], -1, -2, -3, -4
 FOLDS = (SUM, MAX, MIN)
-IN_REGISTERS = 16  # elements of a row for each invocation that may stay in registers
+IN_REGISTERS = 8  # elements of a row for each invocation that may stay in registers
 LONG = 2500  # additions of the program for these elements, from which on they do not
 Cell = dict[str, Value]  # one value, as the types it was asked for
 
@@ -87,8 +87,7 @@ def shape_of(steps: Sequence[Step], columns: int, target: Target) -> Shape:
     cost = sum(2 if s.op < 0 else INSTRUCTIONS[s.op].cost for s in steps if not s.single)
     local = widest(target, 1024)
     members = power_of_two(-(-columns // 4), min(256, local))
-    if columns >= 32:
-        members = max(members, min(32, local))
+    members = max(members, power_of_two(columns, min(32, local)))
     while members < local and -(-columns // members) > 8:
         members *= 2
     each = -(-columns // members)
