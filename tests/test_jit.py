@@ -115,6 +115,18 @@ def test_max_traces(args: Any, text: str) -> None:
     close(f((X, X), 2), 2 * X)
 
 
+def test_a_bound_of_traces_is_quiet_within_it_and_brief_past_it() -> None:
+    f = fg.jit(lambda params, x: sum(p.sum() for p in params.values()) + x.sum(), max_traces=2)
+    params = {f"layer{i}": fnp.zeros((3, 4)) for i in range(40)}
+    for n in (1, 2):
+        f(params, fnp.zeros(n))  # warnings are errors here
+    with pytest.raises(RetraceError, match=r"at most max_traces=2") as caught:
+        f(params, fnp.zeros(3))
+    text = str(caught.value)
+    assert "the shape of argument 1 changed from" in text
+    assert "new:   (dict of 40 arrays, f" in text and "layer" not in text
+
+
 def test_static_arguments() -> None:
     seen = []
 

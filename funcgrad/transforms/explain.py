@@ -27,6 +27,9 @@ from funcgrad.ir import Aval
 from funcgrad.transforms.flat import argument_path
 
 
+BRIEF = 160  # characters of an argument's types in a message
+
+
 class RetraceWarning(UserWarning):
     """A jitted function was traced for a second signature; shown once per function."""
 
@@ -43,9 +46,15 @@ class Signature(NamedTuple):
 
     def __str__(self) -> str:
         args, kwargs = tree.unflatten(self.treedef, list(self.avals))
-        shown = [str(a) for a in args] + [f"{k}={v}" for k, v in kwargs.items()]
+        shown = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
         shown += [f"static {k}={v!r}" for k, v, _ in self.static]
         return f"({', '.join(shown)}) on {self.device.name}"
+
+
+def _brief(arg: Any) -> str:
+    """An argument's types, or how many there are when they would fill lines."""
+    text, leaves = str(arg), tree.leaves(arg)
+    return text if len(text) <= BRIEF or len(leaves) < 2 else f"{type(arg).__name__} of {len(leaves)} arrays"
 
 
 def differences(old: Signature, new: Signature) -> list[str]:
@@ -82,7 +91,7 @@ def leaf_paths(signature: Signature) -> list[str]:
 
 
 def report_retrace(fun: Any, new: Signature, known: Sequence[Signature]) -> None:
-    """Raise RetraceError past ``max_traces``; otherwise warn, once per function."""
+    """Raise RetraceError past ``max_traces``; without one warn, once per function."""
     if not known:
         return
     closest = min(known, key=lambda s: len(differences(s, new)))
@@ -92,7 +101,7 @@ def report_retrace(fun: Any, new: Signature, known: Sequence[Signature]) -> None
         raise RetraceError(
             message(f"jit of {fun.name}", f"at most max_traces={fun.max_traces} traces are allowed; because\n{text}\n")
         )
-    if not fun.stats.explained:
+    if fun.max_traces is None and not fun.stats.explained:  # who gives a bound expects traces within it
         fun.stats.explained = True
         warn_user(f"{fun.name} is traced again, because\n{text}", RetraceWarning)
 
