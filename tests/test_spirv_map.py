@@ -162,6 +162,25 @@ def test_random_layouts(seed: int) -> None:
     np.testing.assert_array_equal(out, xs[0] * xs[1] + xs[2] - iota)
 
 
+@pytest.mark.parametrize("shape", [(64, 128), (37, 153), (5, 64, 100), (3, 9, 33, 9), (700, 11)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.bool_])
+def test_transposed_operands(shape: tuple[int, ...], dtype: Any) -> None:
+    """Squares are turned round in shared memory, on a GPU; results lie over a transposed and over a plain operand."""
+    rng = np.random.default_rng(0)
+    orders = [o for o in itertools.permutations(range(len(shape))) if o[-1] != len(shape) - 1][:4]
+    for order in orders:
+        x = rng.integers(0, 2 if dtype == np.bool_ else 99, shape).astype(dtype)
+        view = x.transpose(order)
+        y = np.ascontiguousarray(rng.integers(0, 99, view.shape).astype(np.int32))
+        copy, out, over = np.zeros(view.shape, dtype), np.zeros(view.shape, np.int32), y.copy()
+        program = [("mov", 2, 1) if dtype == np.bool_ else ("f2i", 2, 0), ("add_i", 3, 2, 1)]
+        run_program(view.shape, [view, over], [(0, copy), (3, over), (2, out)], program, 4, target=as_gpu())
+        np.testing.assert_array_equal(copy, view)
+        number = y if dtype == np.bool_ else view.astype(np.int32)
+        np.testing.assert_array_equal(out, number)
+        np.testing.assert_array_equal(over, number + y)
+
+
 @pytest.mark.parametrize("n", [(1 << 21) + 5, 1 << 22])
 def test_several_elements_for_an_invocation(n: int) -> None:
     """As on a GPU, with a tail and without; and in groups along two axes."""

@@ -6,6 +6,7 @@ loads are on their way at a time.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, load, store
@@ -26,6 +27,9 @@ __all__ = ["Registers", "iota", "lower_map", "run_code", "typed"]
 
 CONST = NUMBERS["const"]
 MOV = NUMBERS["mov"]
+TILE = 32  # rows and columns of a square that is turned round
+LEAST = 8  # of a dimension that is worth it
+MOST_CROSSED = 6
 FEW_GROUPS = 2048  # below so many groups an invocation takes one element
 
 
@@ -112,6 +116,7 @@ class _Map:
 
     def __init__(self, p: Program, target: Target) -> None:
         self.p, self.n, self.table = p, count(p.dims), Table()
+        self.turned: list[int] = []  # inputs that come another way
         self.local = min(256, target.most_invocations)
         self.each = _elements(p, self.n, target, self.local)
         self.groups = spread_groups(-(-self.n // (self.local * self.each)), target)
@@ -130,6 +135,8 @@ class _Map:
         p, regs = self.p, [Registers(self.k, len(self.p.widths)) for _ in at]
         for n, (x, where) in enumerate(zip(p.inputs, self.ins, strict=True)):
             same = None
+            if n in self.turned:
+                continue
             for r, c in zip(regs, at, strict=True):
                 if where is None:
                     r.set(n, iota(x, c, self.zero))
@@ -169,9 +176,79 @@ class _Map:
         return Dispatch(k.code(), self.groups, tuple(self.table.rows))
 
 
+def crossed(p: Program, target: Target) -> tuple[int, list[int]]:
+    """The dimension along which some inputs are contiguous while the first output is not, and these inputs."""
+    found: dict[int, list[int]] = {}
+    if target.software or len(p.dims) < 2 or p.dims[-1] < LEAST or math.prod(p.dims) < TILE * TILE * 4:
+        return 0, []
+    for n, x in enumerate(p.inputs):
+        if x.slot < 0 or x.strides[-1] == 0 or abs(x.strides[-1]) <= _size(x):
+            continue
+        near = [d for d, s in enumerate(x.strides[:-1]) if abs(s) == _size(x) and p.dims[d] >= LEAST]
+        if near:
+            found.setdefault(near[0], []).append(n)
+    if not found:
+        return 0, []
+    most = max(found, key=lambda d: len(found[d]))
+    return most, found[most][:MOST_CROSSED]
+
+
+class _Tiled(_Map):
+    """A MAP whose inputs include transposed ones: a group reads a square of them along their own contiguous dimension
+    and turns it round in shared memory."""
+
+    def __init__(self, p: Program, target: Target, across: int, turned: list[int]) -> None:
+        super().__init__(p, target)
+        self.across, self.turned = across, turned
+        rest = [n for d, n in enumerate(p.dims[:-1]) if d != across]
+        self.tiles = [*rest, -(-p.dims[across] // TILE), -(-p.dims[-1] // TILE)]
+        self.groups = spread_groups(math.prod(self.tiles), target)
+
+    def _at(self, rest: Sequence[Value], a: Value, b: Value) -> list[Value]:
+        """An element's coordinates, moved inside where it is not."""
+        k, p = self.k, self.p
+        limits = ((a, p.dims[self.across]), (b, p.dims[-1]))
+        a, b = [v if n % TILE == 0 else k.select(v < n, v, k.const(n - 1, "u")) for v, n in limits]
+        return [*rest[: self.across], a, *rest[self.across :], b]
+
+    def make(self) -> Dispatch:
+        """The finished dispatch; groups have eight rows of 32 invocations."""
+        k, p = self.k, self.p
+        group = k.group(0)
+        if self.groups[1] > 1:
+            group = group + k.group(1) * self.groups[0]
+            group = k.select(group < math.prod(self.tiles), group, k.const(math.prod(self.tiles) - 1, "u"))
+        *rest, a, b = coordinates(group, self.tiles)
+        lane, row = k.thread() & (TILE - 1), k.thread() // TILE
+        lines = [row + j * (self.local // TILE) for j in range(TILE * TILE // self.local)]
+        squares = {n: k.shared("u", TILE * (TILE + 1)) for n in self.turned}
+        along = [self._at(rest, a * TILE + lane, b * TILE + line) for line in lines]
+        for n in self.turned:
+            place, memory = self.ins[n] or (None, None)
+            assert place is not None and memory is not None
+            values = [load(memory, place.element(c, self.zero), p.inputs[n].dtype) for c in along]
+            for line, value in zip(lines, values, strict=True):
+                squares[n].store(line * (TILE + 1) + lane, value.bits())
+        k.barrier()
+        at = [self._at(rest, a * TILE + line, b * TILE + lane) for line in lines]
+        regs = self._load(at)
+        for line, r in zip(lines, regs, strict=True):
+            for n, square in squares.items():
+                r.set(n, square.load(lane * (TILE + 1) + line))
+            run_code(r, p.code)
+        for line, r, c in zip(lines, regs, at, strict=True):
+            inside = (a * TILE + line < p.dims[self.across]) & (b * TILE + lane < p.dims[-1])
+            with k.if_(inside):
+                self._store(r, c)
+        return Dispatch(k.code(), self.groups, tuple(self.table.rows))
+
+
 def lower_map(words: Sequence[int], target: Target) -> Lowered:
     """The dispatch of a MAP node."""
     p = read_program(words, rows=False)
     if 0 in p.dims:
         return Lowered([], [])
-    return Lowered([_Map(_ordered(p), target).make()], [])
+    p = _ordered(p)
+    across, turned = crossed(p, target)
+    made = _Tiled(p, target, across, turned) if turned else _Map(p, target)
+    return Lowered([made.make()], [])
