@@ -26,7 +26,6 @@ from funcgrad.errors import (
 from funcgrad.ir import Aval
 from funcgrad.transforms.flat import argument_path
 
-
 BRIEF = 160  # characters of an argument's types in a message
 
 
