@@ -19,7 +19,6 @@ from funcgrad.runtime.spirv.product import Product, View, batch_index, join, off
 __all__ = ["lower_matrix", "matrix_seconds"]
 
 SUBGROUP, THREADS, SIDE = 32, 256, 16
-DEPTH = 32  # of a tile: elements along the summed axis
 SPLITS = (1, 2, 4, 8, 16)
 TOP = 14  # the largest element becomes about 2^TOP
 ROW, COLUMN = 0, 1  # layouts
@@ -27,25 +26,41 @@ STEP = 0.4e-6
 
 
 class Tile(NamedTuple):
-    """A block of m times n for a group of eight subgroups, of which ``down`` lie below one another."""
+    """A block of m times n for a group of subgroups, ``down`` below one another times ``across``.
+
+    ``depth`` is how far a step goes along the summed axis; with ``double`` there are two blocks in shared memory, one
+    of which is filled while the other is read.
+    """
 
     m: int
     n: int
     down: int
+    across: int
+    depth: int
+    double: bool
     rate: float
     resident: int
 
+    @property
+    def threads(self) -> int:
+        """Invocations of a group."""
+        return SUBGROUP * self.down * self.across
 
-TILES = (Tile(128, 128, 2, 150e12, 264), Tile(128, 64, 4, 110e12, 264), Tile(64, 64, 2, 90e12, 400))
+
+TILES = (
+    Tile(128, 128, 2, 4, 32, False, 150e12, 264),
+    Tile(128, 64, 4, 2, 32, False, 110e12, 264),
+    Tile(64, 64, 2, 4, 32, False, 90e12, 400),
+)
 
 
 def _choices(p: Product) -> list[tuple[Tile, int]]:
-    if p.dtype != F32 or p.k % DEPTH or not all(_fits(v, p.batch) for v in (p.a, p.b)):
+    if p.dtype != F32 or not all(_fits(v, p.batch) for v in (p.a, p.b)):
         return []
     if p.c.dtype != F32 or 1 not in p.c.strides[-2:] or p.c.offset % 16 or any(s % 4 for s in p.c.strides if s != 1):
         return []
     tiles = [t for t in TILES if p.m % t.m == 0 and p.n % t.n == 0]
-    return [(t, s) for t in tiles for s in SPLITS if p.k % (s * DEPTH) == 0]
+    return [(t, s) for t in tiles for s in SPLITS if p.k % (s * t.depth) == 0]
 
 
 def _fits(v: View, batch: tuple[int, ...]) -> bool:
@@ -65,7 +80,7 @@ def _seconds(p: Product, tile: Tile, splits: int) -> float:
     count = math.prod(p.batch) * p.m * p.n
     read = 4 * math.prod(p.batch) * (p.m + p.n) * p.k / 3e12 if p.precision == 1 else 0.0
     more = (6e-6 if p.precision == 1 else 0.0) + (3e-6 + 8 * count * splits / 2e12 if splits > 1 else 0.0)
-    return max(work, waves * depth / DEPTH * STEP) + read + more
+    return max(work, waves * depth / tile.depth * STEP) + read + more
 
 
 def matrix_seconds(p: Product, target: Target) -> float:
@@ -141,38 +156,40 @@ def _scale(k: Kernel, bits: Value) -> tuple[Value, Value]:
 class _Side:
     """One operand's way into shared memory, where it lies as it does in memory, in float16."""
 
-    def __init__(self, k: Kernel, p: Product, number: int, width: int, scale: Value | None):
-        self.k, self.number, self.scale, a = k, number, scale, k.a
+    def __init__(self, k: Kernel, p: Product, number: int, tile: Tile, scale: Value | None):
+        self.k, self.number, self.scale, self.threads, a = k, number, scale, tile.threads, k.a
+        width = tile.m if number == 0 else tile.n
         v, free, summed = (p.a, -2, -1) if number == 0 else (p.b, -1, -2)
         self.view, self.deep = v, v.strides[summed] == 1
-        self.fast, self.slow = (DEPTH, width) if self.deep else (width, DEPTH)
+        self.fast, self.slow = (tile.depth, width) if self.deep else (width, tile.depth)
         self.step = v.strides[free] if self.deep else v.strides[summed]
         self.memory = k.operand(number, "q")
         self.stride = self.fast + 8  # halves from row to row in shared memory
         a.capability(9)
         self.half = a.type("TypeFloat", 16)
         self.vector = a.type("TypeVector", self.half, 4)
-        array = a.type("TypeArray", self.vector, k.const(self.slow * self.stride // 4, "u").id)
+        self.size = self.slow * self.stride // 4  # of one block, in quads
+        array = a.type("TypeArray", self.vector, k.const(self.size * (1 + tile.double), "u").id)
         self.shared = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
         self.pointer = a.type("TypePointer", WORKGROUP, self.vector)
 
     def place(self, e: int) -> tuple[Value, Value]:
         """Row and quad of this invocation's e-th quad."""
-        number = self.k.thread() + e * THREADS
+        number = self.k.thread() + e * self.threads
         return number // (self.fast // 4), number % (self.fast // 4)
 
     def fetch(self, base: Value, start: Value, depth: Value) -> list[Value]:
         """This invocation's quads of the block; ``base`` and ``start`` (of the free axis) in elements."""
         out = []
-        for e in range(self.fast * self.slow // 4 // THREADS):
+        for e in range(self.fast * self.slow // 4 // self.threads):
             row, quad = self.place(e)
             along, across = (depth, start) if self.deep else (start, depth)
             where = (base >> 2) + offset(across + row, self.step // 4) + (along >> 2) + quad
             out.append(self.memory.load(where))
         return out
 
-    def keep(self, quads: list[Value]) -> None:
-        """Scale and narrow the quads, and write them to shared memory."""
+    def keep(self, quads: list[Value], block: Value) -> None:
+        """Scale and narrow the quads, and write them to a block of shared memory."""
         a, k = self.k.a, self.k
         for e, x in enumerate(quads):
             row, quad = self.place(e)
@@ -180,13 +197,14 @@ class _Side:
             if self.scale is not None:
                 value = a.result("VectorTimesScalar", k.type("q"), value, self.scale.id)
             value = a.result("FConvert", self.vector, value)
-            at = row * (self.stride // 4) + quad
+            at = block * self.size + row * (self.stride // 4) + quad
             a.emit("Store", a.result("AccessChain", self.pointer, self.shared, at.id), value)
 
-    def read(self, first: Value, depth: int, kind: int) -> int:
+    def read(self, first: Value, depth: int, kind: int, block: Value) -> int:
         """The 16x16 matrix from an element of the free axis (a multiple of 4) and a depth on."""
         a, k = self.k.a, self.k
         at = first * (self.stride // 4) + depth // 4 if self.deep else (first >> 2) + depth * (self.stride // 4)
+        at = at + block * self.size
         layout = ROW if self.deep == (self.number == 0) else COLUMN
         where = a.result("AccessChain", self.pointer, self.shared, at.id)
         return a.result(
@@ -202,7 +220,7 @@ def _matrix_type(k: Kernel, component: int, use: int) -> int:
 
 
 def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) -> Dispatch:
-    k = Kernel(target, (THREADS, 1, 1))
+    k = Kernel(target, (tile.threads, 1, 1))
     table = [(p.a.slot, p.a.offset), (p.b.slot, p.b.offset), (p.c.slot, p.c.offset) if splits == 1 else (~0, 0)]
     scales: list[Value | None] = [None, None]
     inverse: Value | None = None
@@ -210,7 +228,7 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
         table.append((~1, 0))
         found = [_scale(k, k.operand(3, "u").load(i)) for i in (0, 1)]
         scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
-    sides = [_Side(k, p, 0, tile.m, scales[0]), _Side(k, p, 1, tile.n, scales[1])]
+    sides = [_Side(k, p, i, tile, scales[i]) for i in (0, 1)]
     columns, batches = p.n // tile.n, math.prod(p.batch)
     starts = [k.group(0) // columns * tile.m, k.group(0) % columns * tile.n]
     number = k.group(2) + k.group(1) * 65535
@@ -223,16 +241,38 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
         return [d.fetch(b, s, depth) for d, b, s in zip(sides, bases, starts, strict=True)]
 
     held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
-    with k.loop(begin + part, begin, DEPTH) as depth:
+    stop = begin + part
+    zero, block = k.const(0, "u"), k.variable(0, "u")
+
+    def keep(where: Value) -> None:
         for d, xs in zip(sides, held, strict=True):
-            d.keep([x.get() for x in xs])
+            d.keep([x.get() for x in xs], where)
+
+    def advance(depth: Value) -> None:
+        for xs, new in zip(held, fetch(depth), strict=True):
+            for x, y in zip(xs, new, strict=True):
+                x.set(y)
+
+    if tile.double:
+        keep(zero)
         k.barrier()
-        with k.if_(depth + DEPTH < begin + part):
-            for xs, new in zip(held, fetch(depth + DEPTH), strict=True):
-                for x, y in zip(xs, new, strict=True):
-                    x.set(y)
-        sums.add(sides)
-        k.barrier()
+        with k.loop(stop, begin, tile.depth) as depth:
+            more = depth + tile.depth < stop
+            with k.if_(more):
+                advance(depth + tile.depth)
+            sums.add(sides, block.get())
+            block.set(block.get() ^ 1)
+            with k.if_(more):
+                keep(block.get())
+            k.barrier()
+    else:
+        with k.loop(stop, begin, tile.depth) as depth:
+            keep(zero)
+            k.barrier()
+            with k.if_(depth + tile.depth < stop):
+                advance(depth + tile.depth)
+            sums.add(sides, zero)
+            k.barrier()
     c = p.c if splits == 1 else View(0, F32, 0, (0,) * len(p.batch) + (p.n, 1))
     base = sum_of(k, [offset(i, s) for i, s in zip(index, c.strides, strict=False)], 0)
     base = base if splits == 1 else number * (p.m * p.n)
@@ -250,7 +290,7 @@ class _Sums:
         half, single = a.type("TypeFloat", 16), k.type("f")
         a.capability(9)
         self.types = [_matrix_type(k, half, 0), _matrix_type(k, half, 1), _matrix_type(k, single, 2)]
-        across = THREADS // SUBGROUP // tile.down
+        across, self.depth = tile.across, tile.depth
         self.rows, self.columns = tile.m // tile.down // SIDE, tile.n // across // SIDE
         subgroup = k.thread() // SUBGROUP
         self.first = [subgroup // across * (self.rows * SIDE), subgroup % across * (self.columns * SIDE)]
@@ -263,12 +303,16 @@ class _Sums:
             a.emit("Store", found, zero)
             self.variables.append(found)
 
-    def add(self, sides: list[_Side]) -> None:
-        """Add the products of what is in shared memory."""
+    def add(self, sides: list[_Side], block: Value) -> None:
+        """Add the products of what is in a block of shared memory."""
         a = self.k.a
-        for depth in range(0, DEPTH, SIDE):
-            left = [sides[0].read(self.first[0] + i * SIDE, depth, self.types[0]) for i in range(self.rows)]
-            right = [sides[1].read(self.first[1] + j * SIDE, depth, self.types[1]) for j in range(self.columns)]
+        for depth in range(0, self.depth, SIDE):
+            left, right = [
+                [side.read(first + i * SIDE, depth, kind, block) for i in range(count)]
+                for side, first, kind, count in zip(
+                    sides, self.first, self.types, (self.rows, self.columns), strict=False
+                )
+            ]
             for n, where in enumerate(self.variables):
                 old = a.result("Load", self.types[2], where)
                 x, y = left[n // self.columns], right[n % self.columns]
