@@ -18,7 +18,7 @@ from test_kernels_map import integer_pairs, truncated
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, NUMBERS
 from funcgrad.runtime.spirv.kernel import Target
-from funcgrad.runtime.spirv.pairs import sqrt
+from funcgrad.runtime.spirv.pairs import divide_all, sqrt
 
 # Where float32 pairs come less close than the CPU's float64, or a denormal result is rounded twice (0.76).
 LIMITS = {"tan_f": 0.6, "atan_f": 0.75, "sinh_f": 0.65, "cosh_f": 0.6, "erfc_f": 0.76}
@@ -89,6 +89,7 @@ def test_error_in_ulp(apply: Apply, name: str) -> None:
     check(apply, name, (x,), apply(name, x), f(x.astype(np.float64)), LIMITS.get(name, limit))
 
 
+PAIRS = cpu.pairs()
 SAMPLE = np.concatenate([cpu.sample()[::3], cpu.special_values()])
 
 
@@ -107,6 +108,17 @@ def test_square_roots_of_all_mantissas() -> None:
     np.testing.assert_array_equal(sqrt(k.made(x, "f")).id, np.sqrt(x))
 
 
+@pytest.mark.parametrize("fused", [False, True])
+def test_quotients_where_another_is_hard(fused: bool) -> None:
+    """One quotient of several that needs exponents sends all of them that way."""
+    (a, b), k = PAIRS, Eager(Target(fused=fused))
+    x, y, tiny = k.made(a, "f"), k.made(b, "f"), k.made(np.full_like(a, 1e-45), "f")
+    for got, (n, d) in zip(divide_all([x, tiny], [y, y]), ((a, b), (tiny.id, b)), strict=True):
+        np.testing.assert_array_equal(got.id, n / d)
+        number = ~np.isnan(got.id)
+        np.testing.assert_array_equal(np.signbit(got.id)[number], np.signbit(n / d)[number])
+
+
 def test_inverse_error_function(apply: Apply) -> None:
     small = np.ldexp(np.linspace(0.5, 1, 37), -np.arange(0, 148)[:, None]).ravel()
     near_one = 1 - np.ldexp(1.0, -np.arange(1, 25))
@@ -123,9 +135,6 @@ def test_gamma_functions(apply: Apply, name: str, f: Callable[[float], float]) -
     got, truth = apply(name, x), cpu.from_math(f)(x.astype(np.float64))
     near = np.abs(got.astype(np.float64) - truth) < 1e-7
     check(apply, name, (x,), np.where(near, truth.astype(np.float32), got), truth, 1.0)
-
-
-PAIRS = cpu.pairs()
 
 
 @pytest.mark.parametrize(

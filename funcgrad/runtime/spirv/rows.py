@@ -14,6 +14,7 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.folds import Extreme, FloatSum, Fold, GroupFold, PlainSum, join_all
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, Unsupported, load, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
+from funcgrad.runtime.spirv.pairs import divide_all
 from funcgrad.runtime.spirv.pointwise import iota, typed
 from funcgrad.runtime.spirv.reduce import power_of_two, widest
 from funcgrad.runtime.spirv.words import (
@@ -32,6 +33,7 @@ __all__ = ["lower_rows"]
 
 INPUT, CONST, SPREAD, SUM, MAX, MIN = -9, NUMBERS["const"], -1, -2, -3, -4
 FOLDS = (SUM, MAX, MIN)
+DIVIDE = NUMBERS["div_f"]
 IN_REGISTERS = 8  # elements of a row for each invocation that may stay in registers
 LONG = 2500  # additions of the program for these elements, from which on they do not
 Cell = dict[str, Value]  # one value, as the types it was asked for
@@ -86,8 +88,8 @@ def shape_of(steps: Sequence[Step], columns: int, target: Target) -> Shape:
     """The split, by the program and the length of a row."""
     cost = sum(2 if s.op < 0 else INSTRUCTIONS[s.op].cost for s in steps if not s.single)
     local = widest(target, 1024)
-    members = power_of_two(-(-columns // 4), min(256, local))
-    members = max(members, power_of_two(columns, min(32, local)))
+    members = power_of_two(-(-columns // 8), min(256, local))
+    members = max(members, power_of_two(-(-columns // 2), min(32, local)))
     while members < local and -(-columns // members) > 8:
         members *= 2
     each = -(-columns // members)
@@ -174,6 +176,9 @@ class _Rows:
             s = self.steps[n]
             if s.op == INPUT:
                 known[n] = [self._input(s.sources[0], c) for c in columns]
+            elif s.op == DIVIDE:
+                xs, ys = [[typed(c, "f") for c in self._cells(m, known, len(columns))] for m in s.sources]
+                known[n] = [{"f": v} for v in divide_all(xs, ys)]
             else:
                 known[n] = [
                     self._run(s, [self.singles[m] if self.steps[m].single else known[m][j] for m in s.sources])
