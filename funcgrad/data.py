@@ -13,7 +13,7 @@ from funcgrad import random, tree
 from funcgrad.array import asarray, default_device
 from funcgrad.errors import ShapeError, message
 
-__all__ = ["Batches", "batches", "bucket", "prefetch"]
+__all__ = ["Batches", "Buckets", "batches", "bucket", "buckets", "prefetch"]
 
 Last = Literal["drop", "keep", "pad"]
 
@@ -129,15 +129,118 @@ def batches(
     return Batches(arrays, batch_size, shuffle, last, key, epochs)
 
 
+class Buckets(Batches):
+    """An iterator over padded minibatches of sequences, epoch after epoch; see :func:`buckets`."""
+
+    def __init__(
+        self,
+        examples: Sequence[Any],
+        batch_size: int,
+        sizes: Sequence[int],
+        fill: float | int,
+        shuffle: bool,
+        last: Last,
+        key: Any,
+        epochs: int | None,
+    ):
+        if not examples or not sizes:
+            raise ValueError(message("buckets", "examples and sizes are required", f"{len(examples)} and {len(sizes)}"))
+        if not batch_size >= 1:
+            raise ValueError(message("buckets", "batch_size must be at least 1", str(batch_size)))
+        self._examples, self._sizes, self._fill = examples, sorted(set(sizes)), fill
+        lengths = np.array([_length([np.asarray(x) for x in tree.leaves(e)], i) for i, e in enumerate(examples)])
+        if lengths.max() > self._sizes[-1]:
+            got, way_out = f"{lengths.max()} in example {lengths.argmax()}", "add a larger size, or cut the example"
+            raise ShapeError(message("buckets", f"no example may be longer than {self._sizes[-1]}", got, way_out))
+        self._bucket_of = np.searchsorted(self._sizes, lengths)
+        self.size = len(examples)
+        self.batch_size, self.shuffle, self.last, self.epochs = batch_size, shuffle, last, epochs
+        self._key = None if key is None else np.asarray(key)
+        self.epoch, self.index = 0, 0
+        self._order = None
+        self._plan: tuple[int, list[tuple[int, np.ndarray[Any, Any]]]] | None = None
+        if not len(self):
+            got, way_out = (
+                f"{self.size} examples, batch_size {batch_size}",
+                "use a smaller batch_size, or drop_last=False",
+            )
+            raise ValueError(message("buckets", "dropped last batches leave nothing", got, way_out))
+
+    def __len__(self) -> int:
+        """The number of batches in an epoch."""
+        counts = np.bincount(self._bucket_of)
+        return int((counts // self.batch_size if self.last == "drop" else -(-counts // self.batch_size)).sum())
+
+    def __next__(self) -> Any:
+        if self.index >= len(self):
+            self.epoch, self.index = self.epoch + 1, 0
+        if self.epochs is not None and self.epoch >= self.epochs:
+            raise StopIteration
+        size, rows = self._batches_of_epoch()[self.index]
+        self.index += 1
+        return bucket([self._examples[i] for i in rows], [size], fill=self._fill, rows=self.batch_size)
+
+    def restore(self, state: dict[str, Any]) -> Batches:
+        self._plan = None
+        return super().restore(state)
+
+    def _batches_of_epoch(self) -> list[tuple[int, np.ndarray[Any, Any]]]:
+        """The size and the rows of each batch of this epoch: by the key and the epoch's number alone."""
+        if self._plan is None or self._plan[0] != self.epoch:
+            order, found = self._permutation(), []
+            for i, size in enumerate(self._sizes):
+                rows = order[self._bucket_of[order] == i]
+                whole = len(rows) - len(rows) % self.batch_size if self.last == "drop" else len(rows)
+                found += [(size, rows[k : k + self.batch_size]) for k in range(0, whole, self.batch_size)]
+            if self.shuffle:
+                key = random.fold_in(random.fold_in(self._key, self.epoch), 1)
+                found = [found[int(i)] for i in np.asarray(random.permutation(key, len(found)))]
+            self._plan = (self.epoch, found)
+        return self._plan[1]
+
+
+def buckets(
+    examples: Sequence[Any],
+    batch_size: int,
+    sizes: Sequence[int],
+    *,
+    fill: float | int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    key: Any = None,
+    epochs: int | None = 1,
+) -> Buckets:
+    """Return an iterator over minibatches of sequences of different lengths, each padded to one of ``sizes``.
+
+    An example is an array (length, ...) or a tree of them; scalars in it (a label, say) are not padded.  Each example
+    is put among those of its size, the smallest that holds it, so that little is padded; each item is ``(batch, mask)``
+    as :func:`bucket` gives it, always of ``batch_size`` rows, so that a jitted step is traced once for each size.  Rows
+    that fill up a short last batch have a mask of False throughout: ``mask.any(axis=1)`` says which examples count.
+    ``drop_last`` leaves out such batches.  Order, ``key``, ``epochs`` and the resumable position are as for
+    :func:`batches`.
+
+    Raises ShapeError when an example is longer than every size.
+
+    >>> sentences = [np.array([1, 2, 3]), np.array([4]), np.array([5, 6, 7, 8, 9])]
+    >>> [(x.shape, mask.sum(axis=1).tolist()) for x, mask in buckets(sentences, 2, [4, 8], shuffle=False)]
+    [((2, 4), [3, 1]), ((2, 8), [5, 0])]
+    """
+    if shuffle and key is None:
+        key = random.key(0)
+    last: Last = "drop" if drop_last else "pad"
+    return Buckets(examples, batch_size, sizes, fill, shuffle, last, key, epochs)
+
+
 def bucket(
     examples: Sequence[Any], sizes: Sequence[int], *, fill: float | int = 0, rows: int | None = None
 ) -> tuple[Any, np.ndarray[Any, Any]]:
     """Return sequences of different lengths as one batch, padded to one of ``sizes``, and the mask of what counts.
 
-    Each example is an array (length, ...) or a tree of arrays of one length.  The batch has shape (examples, size,
-    ...), where size is the smallest of ``sizes`` that holds the longest, and the mask is (examples, size), bool: a
-    jitted function is traced once for each size that occurs.  With ``rows`` the batch is filled up to that many
-    examples, too.
+    Each example is an array (length, ...) or a tree of arrays of one length; scalars in it (a label, say) are not
+    padded and become an array (examples,).  The batch has shape (examples, size, ...), where size is the smallest of
+    ``sizes`` that holds the longest, and the mask is (examples, size), bool: a jitted function is traced once for each
+    size that occurs.  With ``rows`` the batch is filled up to that many examples, too.  :func:`buckets` makes such
+    batches epoch after epoch.
     The mask is what :func:`funcgrad.nn.masked_mean`, attention (as ``mask[:, None, None, :]``), the normalisations and
     :func:`funcgrad.nn.scan_cell` take.
 
@@ -168,19 +271,25 @@ def bucket(
 
 def _length(xs: Sequence[np.ndarray[Any, Any]], i: int) -> int:
     """The common length of an example's arrays."""
-    found = {x.shape[0] if x.ndim else -1 for x in xs}
-    if len(found) != 1 or -1 in found:
+    found = {x.shape[0] for x in xs if x.ndim}
+    if len(found) != 1:
         got = f"{', '.join(str(x.shape) for x in xs) or 'no arrays'} in example {i}"
         raise ShapeError(message("bucket", "the arrays of an example must share their first axis", got))
-    return found.pop()
+    return int(found.pop())
 
 
 def _padded(column: Sequence[np.ndarray[Any, Any]], shape: tuple[int, int], fill: Any) -> np.ndarray[Any, Any]:
     """One array of the batch; the examples must agree in all but their lengths."""
-    rest = {x.shape[1:] for x in column}
+    rest = {x.shape[1:] if x.ndim else None for x in column}
+    if rest == {None}:  # one number for each example
+        out = np.zeros(shape[:1], np.result_type(*{x.dtype for x in column}))
+        out[: len(column)] = column
+        return out
     if len(rest) != 1:
-        raise ShapeError(message("bucket", "examples must differ in their first axis only", f"{sorted(rest)}"))
-    out = np.full((*shape, *rest.pop()), fill, np.result_type(*{x.dtype for x in column}))
+        raise ShapeError(
+            message("bucket", "examples must differ in their first axis only", f"{sorted(map(str, rest))}")
+        )
+    out = np.full((*shape, *column[0].shape[1:]), fill, np.result_type(*{x.dtype for x in column}))
     for i, x in enumerate(column):
         out[i, : len(x)] = x
     return out

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from funcgrad import data, default_device, random
+import funcgrad.numpy as fnp
+from funcgrad import data, default_device, losses, make_train_step, nn, optim, random, training, tree, value_and_grad
 from funcgrad.errors import ShapeError
 
 
@@ -101,3 +103,137 @@ def test_leaving_early_ends_the_thread() -> None:
 def test_prefetch_makes_its_items_on_the_consumers_device() -> None:
     with default_device("numpy"):
         assert [x.device.name for x in data.prefetch(lambda: (random.key(i) for i in range(2)))] == ["numpy"] * 2
+
+
+# -- sequences of different lengths ------------------------------------------------------------------------------
+def sentences(count: int, longest: int = 30) -> list[tuple[np.ndarray, np.int32]]:
+    """Example i holds i + 1 throughout, and the label i."""
+    lengths = np.random.default_rng(0).integers(1, longest + 1, count)
+    return [(np.full(n, i + 1, np.int32), np.int32(i)) for i, n in enumerate(lengths)]
+
+
+def test_buckets_give_every_example_once_in_the_smallest_size_that_holds_it() -> None:
+    examples, sizes = sentences(101), [32, 8, 16]
+    for epoch_items in (list(data.buckets(examples, 8, sizes)), list(data.buckets(examples, 8, sizes, shuffle=False))):
+        seen = []
+        for (ids, labels), mask in epoch_items:
+            assert ids.shape == mask.shape and ids.shape[0] == 8 == len(labels) and ids.shape[1] in sizes
+            for row, label, m in zip(ids, labels, mask, strict=True):
+                if m.any():
+                    want = examples[label][0]
+                    assert ids.shape[1] == min(s for s in sizes if s >= len(want))
+                    np.testing.assert_array_equal(row[m], want)
+                    assert not row[~m].any() and m[: len(want)].all()
+                    seen.append(int(label))
+        assert sorted(seen) == list(range(101))
+    assert len(data.buckets(examples, 8, sizes)) == len(epoch_items) <= 101 // 8 + 3
+
+
+def test_buckets_drop_short_batches_and_shuffle_each_epoch_anew() -> None:
+    examples = sentences(101)
+    whole = list(data.buckets(examples, 8, [8, 16, 32], drop_last=True))
+    assert all(mask.any(axis=1).all() for _, mask in whole)
+    lengths = np.array([len(ids) for ids, _ in examples])
+    counts = [np.sum(lengths <= 8), np.sum((lengths > 8) & (lengths <= 16)), np.sum(lengths > 16)]
+    assert len(whole) == sum(n // 8 for n in counts)
+    rows = data.buckets(examples, 8, [8, 16, 32], key=random.key(1), epochs=2)
+    labels = [tuple(labels.tolist()) for (_, labels), _ in rows]
+    n = len(rows)
+    assert len(labels) == 2 * n and set(labels[:n]) != set(labels[n:])
+    assert labels == [
+        tuple(y.tolist()) for (_, y), _ in data.buckets(examples, 8, [8, 16, 32], key=random.key(1), epochs=2)
+    ]
+
+
+def test_buckets_resume_from_every_position() -> None:
+    def make() -> data.Buckets:
+        return data.buckets(sentences(40), 8, [16, 32], key=random.key(2), epochs=2)
+
+    every = [mask for _, mask in make()]
+    for k in range(len(every)):
+        rows = make()
+        for _ in range(k):
+            next(rows)
+        rest = [mask for _, mask in make().restore(rows.state())]
+        assert len(rest) == len(every) - k and all(map(np.array_equal, rest, every[k:]))
+
+
+def test_fit_takes_buckets_and_resumes_within_an_epoch(tmp_path: Path) -> None:
+    ts = make_train_step(lambda w, b: fnp.mean((w * b[0][0] - 1.0) ** 2, where=b[1]), optim.sgd(1e-4), max_traces=2)
+
+    def rows() -> data.Buckets:
+        return data.buckets(sentences(40), 8, [16, 32], key=random.key(2))
+
+    whole, _ = training.fit(ts, ts.init(fnp.ones(())), rows(), epochs=3, progress=False)
+    path = tmp_path / "run"
+    for steps in (4, None):
+        limits = {"epochs": 3} if steps is None else {"steps": steps}
+        found, _ = training.fit(ts, ts.init(fnp.ones(())), rows(), checkpoint=path, progress=False, **limits)
+    assert float(found.params) == float(whole.params) != 1.0
+
+
+def test_buckets_refuse_what_cannot_be() -> None:
+    with pytest.raises(ShapeError, match=r"no example may be longer than 4, got 5 in example 1"):
+        data.buckets([np.zeros(2), np.zeros(5)], 2, [4, 2])
+    with pytest.raises(ValueError, match="dropped last batches leave nothing, got 2 examples, batch_size 4"):
+        data.buckets([np.zeros(2), np.zeros(3)], 4, [4], drop_last=True)
+    with pytest.raises(ValueError, match="examples and sizes are required, got 0 and 1"):
+        data.buckets([], 2, [4])
+    with pytest.raises(ValueError, match="batch_size must be at least 1, got 0"):
+        data.buckets([np.zeros(2)], 0, [4])
+    with pytest.raises(ShapeError, match=r"first axis, got \(\) in example 0"):
+        data.buckets([np.float32(1.0)], 1, [4])
+    with pytest.raises(ShapeError, match="differ in their first axis only"):
+        data.bucket([(np.zeros(2), np.zeros(2)), (np.zeros(2), np.float64(1.0))], [2])
+
+
+def test_a_text_classifier_learns_from_buckets_and_padding_does_not_matter() -> None:
+    """Which of two marks comes first: attention, norms, the mean over places and the loss all have to mind the mask."""
+    rng = np.random.default_rng(0)
+
+    def example() -> tuple[np.ndarray, np.int32]:
+        text = rng.integers(3, 12, rng.integers(3, 31)).astype(np.int32)
+        i, j = rng.choice(len(text), 2, replace=False)
+        text[i], text[j] = 1, 2
+        return text, np.int32(i < j)
+
+    examples, width = [example() for _ in range(1100)], 32
+    a, b, c = random.split(random.key(0), 3)
+    model = {
+        "embed": nn.Embedding(12, width, key=a),
+        "norm": nn.LayerNorm(width),
+        "attention": nn.MultiHeadAttention(width, 4, key=b),
+        "group": nn.GroupNorm(width, 4),
+        "batch": nn.BatchNorm(width),
+        "head": nn.Linear(width, 2, key=c),
+    }
+
+    def logits(p: Any, stats: Any, ids: Any, mask: Any, train: bool) -> Any:
+        x = p["embed"](ids) + nn.sinusoidal_positions(ids.shape[1], width)
+        x = x + p["attention"](p["norm"](x), mask=mask[:, None, None, :])
+        x, stats = p["batch"](p["group"](x, mask=mask), stats, train=train, mask=mask)
+        return p["head"](nn.masked_mean(nn.relu(x), mask[..., None], axis=1)), stats
+
+    def loss_fn(p: Any, stats: Any, batch: Any) -> Any:
+        (ids, label), mask = batch
+        found, stats = logits(p, stats, ids, mask, True)
+        each = losses.softmax_cross_entropy_with_integer_labels(found, label)
+        return nn.masked_mean(each, mask.any(axis=1)), stats
+
+    ts = make_train_step(loss_fn, optim.adam(3e-3), max_traces=2)
+    state = ts.init(model, model_state=model["batch"].init_state())
+    for batch in data.buckets(examples[:1000], 50, [16, 32], key=random.key(1), epochs=15):
+        state, _ = ts.step(state, batch)
+    assert ts.step.captured.stats.traces == 2
+    (ids, label), mask = data.bucket(examples[1000:], [32])
+    right = np.asarray(logits(state.params, state.model_state, ids, mask, False)[0].argmax(-1)) == label
+    assert right.mean() > 0.9
+
+    # More padding, more empty rows and other padding change nothing, neither the loss nor a gradient.
+    slope = value_and_grad(lambda p, batch: loss_fn(p, model["batch"].init_state(), batch)[0])
+    value, grads = slope(state.params, data.bucket(examples[:10], [32]))
+    for size, rows, fill in ((48, 10, 11), (64, 16, 7)):
+        other, other_grads = slope(state.params, data.bucket(examples[:10], [size], rows=rows, fill=fill))
+        assert abs(float(other) - float(value)) < 1e-6
+        for x, y in zip(tree.leaves(other_grads), tree.leaves(grads), strict=True):
+            np.testing.assert_allclose(x, y, atol=2e-6)
