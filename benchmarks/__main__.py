@@ -4,6 +4,7 @@
     --quick         some of it once, in under a minute
     --scaling       the scaling curves alone
     --report        make the tables and pictures of the last run again
+    --publish       and keep them in benchmarks/results
     --rounds N      other than five
     --no-compile    leave torch.compile out
 
@@ -15,9 +16,13 @@ build/bench; the pictures need matplotlib.
 from __future__ import annotations
 
 import contextlib
+import datetime
+import importlib.metadata
 import importlib.util
 import json
 import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
@@ -67,7 +72,7 @@ class Runner:
         self.total, self.done, self.start = total, 0, time.time()
         OUT.mkdir(parents=True, exist_ok=True)
         self.lines, self.part, self.log = OUT / "lines.json", OUT / "part.json", OUT / "log.txt"
-        self.lines.write_text("")
+        self.lines.write_text(json.dumps({"workload": "machine", "peer": "", "text": machine()}) + "\n")
         self.log.write_text("")
         env = dict(os.environ, BENCH_OUT=str(self.part.resolve()), BENCH_MEMORY_ONLY="1")
         env.setdefault("BENCH_WAIT", "2")
@@ -95,7 +100,10 @@ class Runner:
         spent = time.time() - self.start
         left = spent / self.done * (self.total - self.done)
         what = f"{peer} {' '.join(c for c in command[1:] if not c.startswith('--'))}"
-        print(f"# {self.done}/{self.total} {what}, {time.time() - start:.0f} s; about {left / 60:.0f} min left", flush=True)
+        print(
+            f"# {self.done}/{self.total} {what}, {time.time() - start:.0f} s; about {left / 60:.0f} min left",
+            flush=True,
+        )
 
 
 def _wait(command: Sequence[str], env: dict[str, str], log: IO[str]) -> str:
@@ -112,6 +120,22 @@ def _wait(command: Sequence[str], env: dict[str, str], log: IO[str]) -> str:
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return why
+
+
+def machine() -> str:
+    """The day, the processor, and the versions of what is compared."""
+    names = ("funcgrad", "numpy", "jax", "optax", "torch")
+    versions = []
+    for name in names:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+    model = platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        model = next(x.partition(":")[2].strip() for x in lines if x.startswith("model name"))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    day = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    return f"{day}, {cores} cores of {model}, Python {platform.python_version()}, {', '.join(versions)}."
 
 
 def turned(found: list[Script], r: int) -> list[Script]:
@@ -167,6 +191,12 @@ def main(argv: list[str]) -> None:
             os.environ.setdefault("BENCH_WAIT", "0")
         run(rounds, names, found, scaling, 0.1 if quick else 0.25)
     print("\n" + write())
+    if "--publish" in argv:
+        kept = HERE / "results"
+        kept.mkdir(exist_ok=True)
+        for name in ("table.md", "bars.png", "scaling.png"):
+            if (OUT / name).exists():
+                shutil.copyfile(OUT / name, kept / name)
     print(f"\nLines, tables and pictures: {OUT}")
 
 

@@ -110,8 +110,29 @@ def present(lines: Iterable[Line]) -> list[str]:
 
 def text(lines: Sequence[Line]) -> str:
     """Every table that the lines give."""
-    parts = [main_table(lines), losses(lines), first_steps(lines), memory(lines), scaling(lines), skipped(lines)]
+    parts = [
+        circumstances(lines),
+        main_table(lines),
+        losses(lines),
+        first_steps(lines),
+        memory(lines),
+        scaling(lines),
+        skipped(lines),
+    ]
     return "\n\n".join("\n".join(p) for p in parts if p)
+
+
+def circumstances(lines: Sequence[Line]) -> list[str]:
+    """Where and when, and how much of the machine others had."""
+    out = [d["text"] for d in lines if d["workload"] == "machine"]
+    others = [d["other_cpu"] for d in lines if d.get("other_cpu") is not None]
+    if others:
+        rounds = 1 + max(d["round"] for d in lines if "round" in d and not d["workload"].startswith("scaling"))
+        out.append(
+            f"{rounds} round{'s' * (rounds > 1)}; medians with their range over the rounds.  Other processes used "
+            f"{statistics.median(others):.2f} cores while times were taken (the median; at most {max(others):.2f})."
+        )
+    return out
 
 
 def main_table(lines: Sequence[Line]) -> list[str]:
