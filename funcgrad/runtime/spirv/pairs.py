@@ -174,6 +174,11 @@ def divide(x: Value, y: Value) -> Value:
     return ((q.bits() & MAGNITUDE) | ((u ^ v) & SIGN)).bits("f")
 
 
+def divide_all(xs: Sequence[Value], ys: Sequence[Value]) -> list[Value]:
+    """The quotients of two lists, each correctly rounded."""
+    return [divide(x, y) for x, y in zip(xs, ys, strict=True)]
+
+
 def _even_split(x: Value) -> tuple[Value, Value]:
     """x = m 4^e for x > 0: m in [1, 4), and the word to add to the bits of a number to multiply it by 2^e."""
     m, e = split(x)
