@@ -7,7 +7,7 @@ chapters 4 and 14 (error-free transformations, division and square root by Newto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from funcgrad.runtime.spirv.kernel import Value
 
@@ -16,12 +16,12 @@ __all__ = [
     "absolute",
     "copysign",
     "divide",
+    "divide_all",
     "fast_two_sum",
     "fma",
     "horner",
     "inverse_sqrt",
     "mad",
-    "otherwise",
     "pair_add",
     "pair_divide",
     "pair_multiply",
@@ -44,15 +44,6 @@ def absolute(x: Value) -> Value:
 def copysign(x: Value, sign: Value) -> Value:
     """|x| with the sign of another number."""
     return ((x.bits() & MAGNITUDE) | (sign.bits() & SIGN)).bits("f")
-
-
-def otherwise(mask: Value, value: Value, slow: Callable[[], Value]) -> Value:
-    """``value``, but what ``slow`` computes where ``mask`` is true: a branch for what is rare and long."""
-    k = value.k
-    out = k.variable(value)
-    with k.if_(mask, rare=True):
-        out.set(slow())
-    return out.get()
 
 
 # -- error-free transformations
@@ -162,21 +153,34 @@ def _divide_scaled(x: Value, y: Value) -> Value:
     return k.select(nan, k.const(NAN, "u"), out).bits("f")
 
 
+def _hard(x: Value, y: Value) -> Value:
+    """Whether a quotient must be made from mantissas and exponents: all but 0 and moderate numbers."""
+    u, v = x.bits(), y.bits()
+    return (((v >> 23) & 255) - 66 > 122) | ((((u >> 23) & 255) - 66 > 122) & (u << 1).ne(0))
+
+
 def divide(x: Value, y: Value) -> Value:
     """x / y, correctly rounded."""
-    k = x.k
-    if k.target.exact:
-        return x / y
-    u, v = x.bits(), y.bits()
-    hard = ((v >> 23) & 255) - 66 > 122
-    hard = hard | (((u >> 23) & 255) - 66 > 122) & (u << 1).ne(0)
-    q = otherwise(hard, _quotient(absolute(x), absolute(y))[0], lambda: _divide_scaled(x, y))
-    return ((q.bits() & MAGNITUDE) | ((u ^ v) & SIGN)).bits("f")
+    return divide_all([x], [y])[0]
 
 
 def divide_all(xs: Sequence[Value], ys: Sequence[Value]) -> list[Value]:
-    """The quotients of two lists, each correctly rounded."""
-    return [divide(x, y) for x, y in zip(xs, ys, strict=True)]
+    """Quotients, correctly rounded, with one branch for all of them, so that the device can do them side by side."""
+    k = xs[0].k
+    if k.target.exact:
+        return [x / y for x, y in zip(xs, ys, strict=True)]
+    both = list(zip(xs, ys, strict=True))
+    out = [k.variable(_quotient(absolute(x), absolute(y))[0]) for x, y in both]
+    hard = [_hard(x, y) for x, y in both]
+    while len(hard) > 1:
+        hard = [hard[0] | hard[1], *hard[2:]]
+    with k.if_(hard[0], rare=True):
+        for variable, (x, y) in zip(out, both, strict=True):
+            variable.set(_divide_scaled(x, y))
+    return [
+        ((v.get().bits() & MAGNITUDE) | ((x.bits() ^ y.bits()) & SIGN)).bits("f")
+        for v, (x, y) in zip(out, both, strict=True)
+    ]
 
 
 def _even_split(x: Value) -> tuple[Value, Value]:
