@@ -71,6 +71,7 @@ $(VENV)/.notebooks: $(VENV)/.installed
 
 # Every notebook in a clean kernel; NOTEBOOKS="02 05" chooses, and WRITE=--write keeps the outputs in the files.
 notebooks: venv $(VENV)/.notebooks
+	$(PY) -m pytest -q tests/test_notebook_harness.py
 	$(PY) notebooks/run.py $(NOTEBOOKS) $(WRITE)
 
 # PyTorch is large: make peers-torch installs it for the benchmarks, which leave it out where it is missing.
