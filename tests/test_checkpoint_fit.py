@@ -322,6 +322,65 @@ def test_random_keys_and_closed_over_arrays() -> None:
     assert_same(a(PARAMS, X), b(PARAMS, X), exact=True)
 
 
+def random_program(seed: int) -> tuple[Any, Any, Any]:
+    """A function of weights and data: a random chain of products, row operations, loops, branches and calls."""
+    rng = np.random.default_rng(seed)
+    width, rows = int(rng.choice([8, 16, 32])), int(rng.choice([16, 64, 128]))
+    steps = rng.integers(0, [9, 3, 100], size=(int(rng.integers(4, 14)), 3)).tolist()
+    weights = [(rng.normal(size=(width, width)) * 0.3).astype(np.float32) for _ in range(4)]
+    kinds: list[Callable[[Any, Any, Any], Any]] = [
+        lambda a, b, w: a @ w,
+        lambda a, b, w: fnp.tanh(a),
+        lambda a, b, w: a * b,
+        lambda a, b, w: fg.nn.softmax(a),
+        lambda a, b, w: (a - a.mean(-1, keepdims=True)) / fnp.sqrt(a.var(-1, keepdims=True) + 1e-3),
+        lambda a, b, w: fg.checkpoint(lambda a: fnp.sin(a @ w) * a)(a),
+        lambda a, b, w: lax.scan(lambda c, t: (fnp.tanh(c @ w) + t, None), a, fnp.arange(3.0))[0],
+        lambda a, b, w: lax.cond(a.sum() > 0, lambda a: fnp.sin(a) @ w, fnp.cos, a),
+        lambda a, b, w: fg.jit(lambda a, w: fnp.exp(-a * a) @ w)(a, w),
+    ]
+
+    def f(ws: Any, x: Any) -> Any:
+        values = [x]
+        for kind, back, other in steps:
+            a, b = values[-1 - back % len(values)], values[other % len(values)]
+            values.append(kinds[kind](a, b, ws[other % 4]))
+        return (values[-1] ** 2).mean() + 0.1 * values[len(values) // 2].mean(), values[len(values) // 3].sum()
+
+    return f, weights, rng.normal(size=(rows, width)).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_programs(seed: int) -> None:
+    """Branches are taken in the backward half as in the forward half, also where rounding decides."""
+    f, weights, x = random_program(seed)
+
+    def make(wrap: Any) -> Any:
+        return fg.jit(fg.value_and_grad(wrap(f), argnums=(0, 1), has_aux=True)).lower(weights, x).compile()
+
+    unchecked = make(plain)
+    want, most = unchecked(weights, x), peak(unchecked)
+    with pytest.raises(MemoryBudgetError) as e:
+        make(lambda f: fg.checkpoint(f, policy=fit(1)))
+    for share in (0.0, 0.5):
+        budget = int(least_of(e) + share * max(0, most - least_of(e)))
+        c = make(lambda f, b=budget: fg.checkpoint(f, policy=fit(b)))
+        assert peak(c) <= budget
+        for got, right in zip(tree.leaves(c(weights, x)), tree.leaves(want), strict=True):
+            scale = max(1e-3, float(np.abs(np.asarray(right)).max(initial=0)))
+            np.testing.assert_allclose(np.asarray(got), np.asarray(right), rtol=1e-4, atol=1e-4 * scale)
+
+
+def test_what_an_effect_costs() -> None:
+    """An equation without results, which a callback is, has a cost of nothing."""
+
+    def f(x: Any) -> Any:
+        fg.debug.print("{}", x)
+        return fnp.sin(x)
+
+    assert fg.jit(f).lower(1.0).cost_analysis()["flops"] == 1.0
+
+
 def test_time_to_compile_is_a_few_times_that_of_one() -> None:
     """Each trial takes about as long as compiling; there are at most eleven."""
     ps = params(12)

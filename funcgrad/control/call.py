@@ -206,7 +206,6 @@ class Checkpoint(Call):
         if hasattr(self.policy, "choose"):
             body = self._into_scans(body)
         joint = vjp_graph(body, mask)
-        n = len(body.outputs)
         choose = getattr(self.policy, "choose", None)
         if choose is not None:
             values, residuals = value_half(body, joint)

@@ -54,7 +54,10 @@ def label(eqn: Equation) -> str:
 
 def flops_of(eqn: Equation) -> int:
     """Floating-point operations of one equation: an addition, a product or a function counts one."""
-    prim, out = eqn.prim, eqn.outputs[0].aval
+    prim = eqn.prim
+    if not eqn.outputs:  # an effect: a callback
+        return 0
+    out = eqn.outputs[0].aval
     if isinstance(prim, DotGeneral):
         left = eqn.inputs[0].aval.shape
         return 2 * out.size * math.prod([left[d] for d in prim.lhs_contract])

@@ -42,14 +42,15 @@ def value_half(graph: Graph, joint: Graph) -> tuple[Graph, list[Var]]:
 class Offer:
     """What one checkpoint could keep: ``residuals`` are what its backward half reads of the graph of its values.
 
-    Kept in any case is what is a result.
+    Kept in any case is what is a result, and single elements: which branch was taken must not be decided once more, by
+    sums that are rounded otherwise.
     """
 
     def __init__(self, values: Graph, residuals: Sequence[Var]):
         self.eqns = values.eqns
         there = set(values.outputs)
-        self.free = [v for v in residuals if v in there]
-        self.wanted = {v for v in residuals if v not in there}
+        self.free = [v for v in residuals if v in there or v.aval.size == 1]
+        self.wanted = set(residuals) - set(self.free)
         self.place = {v: i for i, e in enumerate(self.eqns) for v in e.outputs}
         self.amount = self._amounts()
         self.width, self.crossing = self._widths()
