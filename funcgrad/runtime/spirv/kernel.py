@@ -273,6 +273,17 @@ class Kernel:
             value.const = self.const(word, t).const
         return value
 
+    def literal(self, word: int) -> Value:
+        """A float32 of the user's with these bits.
+
+        Mesa's software driver takes products, sums and quotients with a constant 0 for 0, the other operand and an
+        undefined value.  There a 0 is a bit of an address that is never set, so that no compiler knows it.
+        """
+        if word & 0x7FFFFFFF or not self.target.software:
+            return self.bits_const(word, "f")
+        high = Value(self, self.a.result("CompositeExtract", self.type("u"), self._address(0), 1), "u")
+        return ((high >> 31) | word).bits("f")
+
     def value(self, x: Value | NUMBER, t: str) -> Value:
         """x itself, or the constant of type t that it is."""
         if isinstance(x, Value):

@@ -55,7 +55,7 @@ def typed(known: dict[str, Value], t: str) -> Value:
     if found is None:
         value = next(iter(known.values()))
         if t == "f" and value.const is not None:
-            found = value.k.bits_const(value.const, "f")
+            found = value.k.literal(value.const)
         else:
             found = value.bits(t)
         known[t] = found
