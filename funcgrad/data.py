@@ -60,6 +60,11 @@ class Batches:
     def __iter__(self) -> Batches:
         return self
 
+    def __repr__(self) -> str:
+        epochs = "" if self.epochs is None else f" of {self.epochs}"
+        where = f"at batch {self.index} of epoch {self.epoch}{epochs}"
+        return f"{type(self).__name__}({self.size} rows, {len(self)} batches of {self.batch_size}, {where})"
+
     def __next__(self) -> Any:
         if self.index >= len(self):
             self.epoch, self.index = self.epoch + 1, 0

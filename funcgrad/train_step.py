@@ -59,6 +59,10 @@ class TrainStep(NamedTuple):
     init: Callable[..., TrainState]
     step: Callable[..., tuple[TrainState, dict[str, Any]]]
 
+    def __repr__(self) -> str:
+        captured = getattr(self.step, "captured", None)
+        return f"TrainStep({captured!r})"
+
 
 def _checked_limit(limit: Any) -> float:
     value = float(limit)

@@ -54,6 +54,16 @@ def test_resume_from_every_position() -> None:
         assert [b.tolist() for b in make().restore(state)] == whole[k:]
 
 
+def test_an_iterator_prints_where_it_is() -> None:
+    rows = data.batches(np.arange(10), 4, epochs=3)
+    for _ in range(3):
+        next(rows)
+    assert repr(rows) == "Batches(10 rows, 2 batches of 4, at batch 1 of epoch 1 of 3)"
+    assert repr(data.buckets([np.arange(3)], 2, [4], epochs=None)) == (
+        "Buckets(1 rows, 1 batches of 2, at batch 0 of epoch 0)"
+    )
+
+
 def test_memory_mapped_arrays(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(12.0).reshape(6, 2))
     x = np.load(tmp_path / "x.npy", mmap_mode="r")

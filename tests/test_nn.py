@@ -291,6 +291,24 @@ def test_partition_and_combine_with_leaves_that_are_no_arrays() -> None:
     assert fg.tree.structure(back) == fg.tree.structure(tree) and back["name"] == "x"
 
 
+def test_partition_by_a_module_of_bools_and_by_path() -> None:
+    k = random.split(random.key(0))
+    model = nn.Sequential([nn.Linear(2, 3, key=k[0]), nn.relu, nn.Linear(3, 1, key=k[1])])
+    flags = fg.tree.map_with_path(lambda p, _: fg.tree.keystr(p).startswith(".layers[0]"), model)
+    assert callable(flags)  # a Sequential of bools is still called like one
+    for keep in (flags, ".layers[0]"):
+        first, rest = nn.partition(model, keep)
+        kept, others = [[fg.tree.keystr(p) for p, _ in fg.tree.leaves_with_path(t)] for t in (first, rest)]
+        assert kept == [".layers[0].kernel", ".layers[0].bias"]
+        assert others == [".layers[2].kernel", ".layers[2].bias"]
+        assert fg.tree.structure(nn.combine(first, rest)) == fg.tree.structure(model)
+        assert "kernel=-" in repr(rest)
+    with pytest.raises(TreeError, match=r"partition: the path must exist, got '.layers\[1\]'"):
+        nn.partition(model, ".layers[1]")
+    with pytest.raises(TreeError, match="partition"):
+        nn.partition({"a": 1.0, "b": 2.0}, {"a": True})
+
+
 def net() -> Any:
     k = random.split(random.key(0))
     return {"body": nn.Linear(3, 4, key=k[0]), "head": nn.Linear(4, 1, key=k[1])}

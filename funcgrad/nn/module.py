@@ -111,18 +111,30 @@ ABSENT = _Absent()
 tree.register_pytree_node(_Absent, lambda x: ((), None), lambda meta, children: ABSENT)
 
 
-def partition(pytree: Any, keep: Callable[[Any], bool] | Any = is_inexact_array) -> tuple[Any, Any]:
+def partition(pytree: Any, keep: Callable[[Any], bool] | str | Any = is_inexact_array) -> tuple[Any, Any]:
     """Return two trees of the same structure: the leaves that ``keep`` says, and the others, each absent from the other
     tree.
 
-    ``keep`` is a function of a leaf, or a tree of bools.  :func:`combine` puts them together again.
+    ``keep`` is a function of a leaf, a tree of bools, or a path as :func:`funcgrad.tree.keystr` writes it: of a leaf or
+    of a subtree, to freeze it.  :func:`combine` puts the two together again.
+
+    Raises TreeError for a path that is not there.
 
     >>> params, rest = partition({"w": np.ones(2, np.float32), "name": "layer"})
     >>> rest
     {'name': 'layer', 'w': -}
+    >>> partition({"body": {"w": 1.0, "b": 2.0}, "head": 3.0}, "['body']")[1]
+    {'body': {'b': -, 'w': -}, 'head': 3.0}
     """
     leaves, treedef = tree.flatten(pytree)
-    flags = [bool(keep(x)) for x in leaves] if callable(keep) else treedef.flatten_up_to(keep, "partition")
+    if isinstance(keep, str):
+        flags = [_is_under(tree.keystr(p), keep) for p, _ in tree.leaves_with_path(pytree)]
+        if not any(flags):
+            raise _no_such_path("partition", keep, pytree)
+    elif callable(keep) and tree.leaves(keep) == [keep]:  # a module that holds bools may be callable, too
+        flags = [bool(keep(x)) for x in leaves]
+    else:
+        flags = treedef.flatten_up_to(keep, "partition")
     first = [x if f else ABSENT for x, f in zip(leaves, flags, strict=True)]
     second = [ABSENT if f else x for x, f in zip(leaves, flags, strict=True)]
     return tree.unflatten(treedef, first), tree.unflatten(treedef, second)
@@ -146,6 +158,17 @@ def combine(*trees: Any) -> Any:
 
 
 # -- surgery -----------------------------------------------------------------------------------------------------
+def _is_under(name: str, path: str) -> bool:
+    """Whether a leaf's path is this path or below it."""
+    return name == path or (name.startswith(path) and name[len(path)] in ".[")
+
+
+def _no_such_path(what: str, path: str, pytree: Any) -> TreeError:
+    known = [tree.keystr(p) for p, _ in tree.leaves_with_path(pytree)]
+    more = " ..." * (len(known) > 8)
+    return TreeError(message(what, "the path must exist", repr(path), f"paths are {', '.join(known[:8])}{more}"))
+
+
 def replace_at(pytree: Any, path: str, value: Any) -> Any:
     """Return the tree with the leaf or leaves under ``path`` (as :func:`funcgrad.tree.keystr` writes it) replaced.
 
@@ -159,15 +182,14 @@ def replace_at(pytree: Any, path: str, value: Any) -> Any:
     def new(p: tree.Path, leaf: Any) -> Any:
         nonlocal found
         name = tree.keystr(p)
-        if name == path or (name.startswith(path) and name[len(path)] in ".["):
+        if _is_under(name, path):
             found = True
             return value(leaf) if callable(value) else value
         return leaf
 
     out = tree.map_with_path(new, pytree)
     if not found:
-        known = ", ".join(tree.keystr(p) for p, _ in tree.leaves_with_path(pytree)[:8])
-        raise TreeError(message("replace_at", "the path must exist", repr(path), f"paths are {known} ..."))
+        raise _no_such_path("replace_at", path, pytree)
     return out
 
 
