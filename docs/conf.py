@@ -69,9 +69,18 @@ def show_notebooks() -> None:
 
 
 def links_to_files(app: Any, path: Path, parent: str, content: list[str]) -> None:
-    """In a page from elsewhere in the repository, show links to files that are no pages as their names."""
+    """In a page from elsewhere in the repository, point links to pages here, and show other files as their names."""
+    here = Path(__file__).parent
+    folder = (here / path).resolve().parent
+
+    def link(m: re.Match[str]) -> str:
+        target = (folder / m[2]).resolve()
+        if target.is_relative_to(here):
+            return f"{m[1]}({'/' + target.relative_to(here).as_posix()})"
+        return f"`{target.relative_to(ROOT.resolve()).as_posix()}`" if target.is_relative_to(ROOT.resolve()) else m[0]
+
     for i, text in enumerate(content):
-        content[i] = re.sub(r"\[[^\]]*\]\(([\w./]+\.(?:py|sh|toml))\)", rf"`{path.parent.name}/\1`", text)
+        content[i] = re.sub(r"(?<!!)(\[[^\]]*\])\(((?!https?:|#)[^)\s]+)\)", link, text)
 
 
 def skip_member(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
