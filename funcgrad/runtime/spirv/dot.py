@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32, I32, U32, load, memory, store
-from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable
+from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable, spread_groups
 from funcgrad.runtime.spirv.matrix import lower_matrix, matrix_seconds
 from funcgrad.runtime.spirv.product import Product, View, batch_index, join, lowest, offset, parse, smaller, sum_of
 
@@ -94,6 +94,10 @@ class _Quads:
         where = self.a.result("AccessChain", self.pointers[1], self.id, (index >> 2).id, (index & 3).id)
         self.a.emit("Store", where, x.id)
 
+    def store_vector(self, index: Value, x: Value) -> None:
+        """Write a vector; the index counts vectors."""
+        self.a.emit("Store", self.a.result("AccessChain", self.pointers[0], self.id, index.id), x.id)
+
     def load(self, index: Value) -> list[Value]:
         """Read a vector."""
         where = self.a.result("AccessChain", self.pointers[0], self.id, index.id)
@@ -116,20 +120,35 @@ class _Side:
         self.row = width + 4  # of the shared array, so that banks differ
         self.quads = _Quads(k, t, DEPTH * self.row // 4)
         self.deep = abs(self.inner) <= abs(self.outer)  # neighbours along the summed axis are close in memory
+        self.step = 4 if self._in_quads(v) else 1  # elements that are read at a time
+        if self.step == 4:
+            self.memory.t = "q"
+            self.memory.base = k.operand(number, "q").base
+
+    def _in_quads(self, v: View) -> bool:
+        """Whether four neighbours can be read as a vector, and no block goes over an edge."""
+        even = all(s >= 0 and s % 4 == 0 for s in v.strides if s != 1) and v.strides.count(1) == 1
+        whole = self.p.k % DEPTH == 0 and self.extent % self.width == 0
+        return even and whole and v.dtype == F32 and v.offset % 16 == 0 and 1 in v.strides[-2:]
 
     def place(self, e: int) -> tuple[Value, Value]:
-        """The row and the depth of this invocation's e-th element."""
+        """The row and the depth of this invocation's e-th element, or of the first of its e-th quad."""
         number = self.k.thread() + e * self.threads
         if self.deep:
-            return number // DEPTH, number % DEPTH
-        return number % self.width, number // self.width
+            each = DEPTH // self.step
+            return number // each, number % each * self.step
+        each = self.width // self.step
+        return number % each * self.step, number // each
 
     def fetch(self, base: Value, start: Value, depth: Value, stop: Value, whole: bool) -> list[Value]:
         """This invocation's elements of the block from ``start`` and ``depth``, 0 from ``stop`` on."""
         out = []
-        for e in range(self.width * DEPTH // self.threads):
+        for e in range(self.width * DEPTH // self.threads // self.step):
             row, deep = self.place(e)
             at, d = start + row, depth + deep
+            if self.step == 4:
+                out.append(self.memory.load((base + offset(at, self.outer) + offset(d, self.inner)) >> 2))
+                continue
             if self.extent % self.width:
                 at = smaller(at, self.extent - 1)
             inside = d < stop
@@ -143,7 +162,14 @@ class _Side:
         """Write the elements to shared memory."""
         for e, x in enumerate(values):
             row, deep = self.place(e)
-            self.quads.store(deep * self.row + row, x)
+            if self.step == 1:
+                self.quads.store(deep * self.row + row, x)
+            elif not self.deep:
+                self.quads.store_vector((deep * self.row + row) >> 2, x)
+            else:
+                for c in range(4):
+                    one = Value(self.k, self.k.a.result("CompositeExtract", self.k.type("f"), x.id, c), "f")
+                    self.quads.store((deep + c) * self.row + row, one)
 
     def read(self, depth: Value, first: Value, count: int) -> list[Value]:
         """The elements of some rows at a depth: quads that lie ``width / quads`` apart."""
@@ -163,11 +189,12 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     columns = math.ceil(p.n / tile.n)
     across = tile.n // tile.columns
     tx, ty = k.thread() % across, k.thread() // across
-    start_m, start_n = k.group(0) // columns * tile.m, k.group(0) % columns * tile.n
-    batches = math.prod(p.batch)
-    z = min(batches * splits, target.most_groups[2])
-    # Where groups along y and z are more than there is work, the last does its work several times.
-    number = smaller(k.group(2) + k.group(1) * z, batches * splits - 1)
+    batches, blocks = math.prod(p.batch), math.ceil(p.m / tile.m) * columns
+    groups = spread_groups(blocks * batches * splits, target)
+    # Where there are more groups than work, the last of them do the last piece again.
+    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * batches * splits - 1)
+    number, block = group // blocks, group % blocks
+    start_m, start_n = block // columns * tile.m, block % columns * tile.n
     index = batch_index(number if splits == 1 else number % batches, p.batch)
     part = _part(p, splits)
     begin = k.const(0, "u") if splits == 1 else number // batches * part
@@ -199,7 +226,6 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
         k.barrier()
     table = [(v.slot, v.offset) for v in (a.view, b.view)]
     _store(k, p, tile, splits, (start_m, start_n), (ty, tx), sums, (number, index), table)
-    groups = math.ceil(p.m / tile.m) * columns, math.ceil(batches * splits / z), z
     return Dispatch(k.code(), groups, tuple(table))
 
 

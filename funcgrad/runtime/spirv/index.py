@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, half_to_float, load, memory, rounded
+from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, half_to_float, load, memory, rounded
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 
 __all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lower_take"]
 
 GROUP = 256
+LINKED = 8  # indices whose links one group finds
+PART = 256  # indices of one part of a sum
+MOST_PARTS = 1 << 22  # elements of all parts' results together
 LETTERS = {1: "c", 2: "h", 4: "u"}
 Lists = tuple[list[Dispatch], list[int]]
 
@@ -160,31 +163,60 @@ def lower_scatter(words: Sequence[int], target: Target) -> Lists:
     """The launches of a SCATTER node: updates of one row are applied in order, by one invocation.
 
     A first launch links each index with the next one that is equal, and marks the first of each; or, where the
-    operand is small, every element of it looks through all indices.
+    operand is small, every element of it looks through all indices.  Sums of float32 into a small operand are made in
+    parts, each in order, which are then added in order.
     """
     op, dtype, a, n, b, count, batched, *pointers = words
     assert a == 1 and not batched
     out, index, updates = [(pointers[i], pointers[i + 1]) for i in (0, 2, 4)]
+    places = out, index, updates
+    parts = min(-(-count // PART), MOST_PARTS // (n * b) + 1)
+    if op == 1 and dtype == F32 and parts > 1 and n * b * count <= count * count + 4 * count * b:
+        launches = [_search(op, dtype, n, b, count, places, target, parts), _add(n * b, parts, out, target)]
+        return launches, [4 * n * b * parts]
     if n <= 64 or n * b * count <= count * count + 4 * count * b:
-        return [_search(op, dtype, n, b, count, (out, index, updates), target)], []
+        return [_search(op, dtype, n, b, count, places, target)], []
     link = _link(n, count, index, target)
-    return [link, _follow(op, dtype, n, b, count, (out, index, updates), target)], [8 * count]
+    return [link, _follow(op, dtype, n, b, count, places, target)], [8 * count]
 
 
 Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
 
 
-def _search(op: int, dtype: int, n: int, b: int, count: int, places: Places, target: Target) -> Dispatch:
+def _search(
+    op: int, dtype: int, n: int, b: int, count: int, places: Places, target: Target, parts: int = 1
+) -> Dispatch:
+    """Every element looks through all indices, or through one part of them, from 0, with a result in scratch."""
     k = Kernel(target, (GROUP, 1, 1))
     out, index, updates = memory(k, 0, dtype), k.operand(1, "i"), memory(k, 2, dtype)
-    number, inside, groups = each(k, n * b, target)
+    number, inside, groups = each(k, n * b * parts, target)
     with k.if_(inside):
-        row, column = split(number, (n, b))
-        value = k.variable(load(out, number))
-        with k.loop(count) as i, k.if_(index.load(i).bits().eq(row)):
+        part, row, column = split(number, (parts, n, b))
+        length = -(-count // parts)
+        start, stop = part * length, smaller(part * length + length, count)
+        value = k.variable(load(out, number) if parts == 1 else k.const(0, "f"))
+        with k.loop(stop, start) as i, k.if_(index.load(i).bits().eq(row)):
             value.set(kept(dtype, combine(op, dtype, value.get(), load(updates, i * b + column))))
         out.store(number, rounded(dtype, value.get()))
-    return Dispatch(k.code(), groups, places)
+    return Dispatch(k.code(), groups, places if parts == 1 else ((~0, 0), *places[1:]))
+
+
+def _add(count: int, parts: int, out: tuple[int, int], target: Target) -> Dispatch:
+    """Add the parts to the operand, in order."""
+    k = Kernel(target, (GROUP, 1, 1))
+    total, sums = k.operand(0, "f"), k.operand(1, "f")
+    number, inside, groups = each(k, count, target)
+    with k.if_(inside):
+        value = k.variable(total.load(number))
+        with k.loop(parts) as i:
+            value.set(value.get() + sums.load(i * count + number))
+        total.store(number, value.get())
+    return Dispatch(k.code(), groups, (out, (~0, 0)))
+
+
+def smaller(x: Value, limit: int) -> Value:
+    """The minimum of an index and a constant."""
+    return x.k.select(x < limit, x, x.k.const(limit, "u"))
 
 
 def kept(dtype: int, x: Value) -> Value:
@@ -196,27 +228,35 @@ def kept(dtype: int, x: Value) -> Value:
 
 
 def _link(n: int, count: int, index: tuple[int, int], target: Target) -> Dispatch:
-    """For each index: 1 + the place of the next equal one or 0, and whether it is the first and in range."""
+    """For each index: 1 + the place of the next equal one or 0, and whether it is the first and in range.
+
+    A group does LINKED of them; each is compared with all others by GROUP / LINKED invocations.
+    """
     k = Kernel(target, (GROUP, 1, 1))
     at, links = k.operand(0, "i"), k.operand(1, "u")
-    tile = k.shared("i", GROUP)
-    number, inside, groups = each(k, count, target)
-    mine = at.load(k.select(inside, number, k.const(count - 1, "u")))
-    next_, first = k.variable(0, "u"), k.variable(1, "u")
-    with k.loop(-(-count // GROUP) * GROUP, step=GROUP) as start:
-        place = start + k.thread()
-        tile.store(k.thread(), at.load(k.select(place < count, place, k.const(count - 1, "u"))))
-        k.barrier()
-        with k.loop(GROUP) as j:
-            other = start + j
-            same = tile.load(j).eq(mine) & (other < count)
-            first.set(k.select(same & (other < number), k.const(0, "u"), first.get()))
-            behind = same & (other > number) & next_.get().eq(0)
-            next_.set(k.select(behind, other + 1, next_.get()))
-        k.barrier()
-    with k.if_(inside):
-        links.store(number * 2, next_.get())
-        links.store(number * 2 + 1, k.select(mine.bits() < n, first.get(), k.const(0, "u")))
+    nearest, earlier = k.shared("u", GROUP), k.shared("u", GROUP)
+    total = -(-count // LINKED)
+    groups = spread_groups(total, target)
+    team, me = k.thread() // LINKED, k.thread() % LINKED
+    number = smaller(k.group(0) + k.group(1) * groups[0], total - 1) * LINKED + me
+    mine = at.load(smaller(number, count - 1))
+    next_, before = k.variable(count, "u"), k.variable(0, "u")
+    with k.loop(count, team, GROUP // LINKED) as j:
+        same = at.load(j).eq(mine)
+        before.set(k.select(same & (j < number), k.const(1, "u"), before.get()))
+        next_.set(k.select(same & (j > number) & (j < next_.get()), j, next_.get()))
+    nearest.store(k.thread(), next_.get())
+    earlier.store(k.thread(), before.get())
+    k.barrier()
+    with k.if_(team.eq(0) & (number < count)):
+        low, some = nearest.load(me), earlier.load(me)
+        for i in range(1, GROUP // LINKED):
+            other = nearest.load(me + i * LINKED)
+            low = k.select(other < low, other, low)
+            some = some | earlier.load(me + i * LINKED)
+        links.store(number * 2, k.select(low < count, low + 1, k.const(0, "u")))
+        first = some.eq(0) & (mine.bits() < n)
+        links.store(number * 2 + 1, k.select(first, k.const(1, "u"), k.const(0, "u")))
     return Dispatch(k.code(), groups, (index, (~0, 0)))
 
 

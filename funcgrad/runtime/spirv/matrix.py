@@ -13,8 +13,8 @@ import math
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32
-from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value
-from funcgrad.runtime.spirv.product import Product, View, batch_index, join, offset, sum_of
+from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value, spread_groups
+from funcgrad.runtime.spirv.product import Product, View, batch_index, join, offset, smaller, sum_of
 
 __all__ = ["lower_matrix", "matrix_seconds"]
 
@@ -230,8 +230,12 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
         scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
     sides = [_Side(k, p, i, tile, scales[i]) for i in (0, 1)]
     columns, batches = p.n // tile.n, math.prod(p.batch)
-    starts = [k.group(0) // columns * tile.m, k.group(0) % columns * tile.n]
-    number = k.group(2) + k.group(1) * 65535
+    blocks = p.m // tile.m * columns
+    groups = spread_groups(blocks * batches * splits, target)
+    # Where there are more groups than work, the last of them do the last piece again.
+    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * batches * splits - 1)
+    number, corner = group // blocks, group % blocks
+    starts = [corner // columns * tile.m, corner % columns * tile.n]
     index, part = batch_index(number % batches, p.batch), p.k // splits
     bases = [sum_of(k, [offset(i, s) for i, s in zip(index, d.view.strides, strict=False)], 0) for d in sides]
     begin = number // batches * part
@@ -277,9 +281,7 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
     base = sum_of(k, [offset(i, s) for i, s in zip(index, c.strides, strict=False)], 0)
     base = base if splits == 1 else number * (p.m * p.n)
     sums.store(k.operand(2, "f"), base, starts, c.strides[-2:], inverse)
-    z = min(batches * splits, 65535)
-    assert batches * splits <= 65535 or (batches * splits) % 65535 == 0
-    return Dispatch(k.code(), (p.m // tile.m * columns, batches * splits // z, z), tuple(table), SUBGROUP)
+    return Dispatch(k.code(), groups, tuple(table), SUBGROUP)
 
 
 class _Sums:
