@@ -49,7 +49,6 @@ from funcgrad.transforms import (
 
 if TYPE_CHECKING:
     from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, training
-    from funcgrad.placement import compare, coverage
     from funcgrad.debug import debug_nans, pure_callback
     from funcgrad.environment import (
         default_backend,
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
         typeof,
     )
     from funcgrad.io import load, save
+    from funcgrad.placement import compare, coverage
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.

@@ -145,7 +145,9 @@ def test_check_primitive_reports_every_check() -> None:
 
 WRONG = {
     "infer is what eval gives": {"eval": lambda self, *xs: np.tanh(xs[0])[..., None]},
-    "float32 agrees with float64": {"eval": lambda self, *xs: np.round(np.tanh(xs[0]), 3 if xs[0].itemsize < 8 else 99)},
+    "float32 agrees with float64": {
+        "eval": lambda self, *xs: np.round(np.tanh(xs[0]), 3 if xs[0].itemsize < 8 else 99)
+    },
     "jvp is the central difference": {"derivative": lambda self, out, x: ops.add(out, 1.0)},
     "vjp is the transpose of jvp": {"vjp": lambda self, ct, out, *xs: [ct]},
     "cotangents have the operands' types": {"vjp": lambda self, ct, out, *xs: [ops.convert(ct, dtypes.float32)]},
