@@ -247,3 +247,19 @@ def test_merging_equal_equations_leaves_the_recomputation() -> None:
     assert sines(f) == 3
     assert sines(fg.checkpoint(f)) == 5
     assert sines(fg.jit(fg.checkpoint(f))) == 5
+
+
+def test_which_branch_was_taken_is_kept() -> None:
+    """Under every policy: the sum that decides may be rounded otherwise when it is computed again."""
+
+    def f(x: Any) -> Any:
+        y = fnp.sin(x)
+        return lax.cond(y.sum() > 0, fnp.tanh, lambda y: y * y, y).sum()
+
+    graph = fg.make_graph(fg.checkpoint(f))(X)
+    joint = vjp_graph(graph, [True])
+    parts = split(joint, 1, 1)
+    assert [(v.aval.shape, v.aval.dtype.kind in "iu") for v in parts.residuals if v not in graph.outputs] == [
+        ((), True)
+    ]
+    same_bits(fg.grad(fg.checkpoint(f))(X), fg.grad(f)(X))

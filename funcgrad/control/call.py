@@ -216,6 +216,7 @@ class Checkpoint(Call):
             kept = [e for e in early if self.policy is not None and self.policy(e)]
             saved = [v for e in kept for v in e.outputs if v not in body.outputs]
             saved += [v for e in kept for v in e.outputs if v in body.outputs]
+            saved += _decisions(body, joint, saved)
         forward, again = _pair(body, early, joint, saved)
         return self.with_graph(forward), self.with_graph(again)
 
@@ -230,6 +231,14 @@ class Checkpoint(Call):
                 eqn = Equation(replace(cast("Any", eqn.prim), body=again), eqn.inputs, eqn.outputs, eqn.site)
             eqns.append(eqn)
         return Graph(body.inputs, eqns, body.outputs, body.name)
+
+
+def _decisions(body: Graph, joint: Graph, saved: Sequence[Var]) -> list[Var]:
+    """Which branches were taken: kept under every policy, because a sum that is rounded otherwise could decide otherwise
+    the second time."""
+    made = {v for e in body.eqns for v in e.outputs} - set(saved)
+    reads = {e.inputs[0] for e in joint.eqns if e.prim.name == "cond"}
+    return [v for v in value_half(body, joint)[1] if v in made and v in reads]
 
 
 def _pair(body: Graph, early: Sequence[Equation], joint: Graph, saved: Sequence[Var]) -> tuple[Graph, Graph]:
