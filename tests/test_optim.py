@@ -288,3 +288,7 @@ def test_line_search_refuses_unknown_arguments():
     for search in (optim.scale_by_zoom_linesearch(5), optim.scale_by_backtracking_linesearch(5)):
         with pytest.raises(TypeError, match="parameters of value_fn"):
             search.update(x, search.init(x), x, value=1.0, grad=x, value_fn=lambda p: fnp.sum(p), batch=x)
+
+
+def test_an_optimizer_prints_without_addresses() -> None:
+    assert repr(optim.scale(2.0)).startswith("Optimizer(") and " at 0x" not in repr(optim.adam(0.1))

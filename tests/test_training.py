@@ -119,7 +119,8 @@ def test_evaluation_is_recorded_and_history_prints() -> None:
     )
     assert history["val_loss"][1] < history["val_loss"][0]
     lines = str(history).splitlines()
-    assert lines[0].split()[:3] == ["epoch", "step", "loss"] and len(lines) == 3
+    assert lines[0].split()[:3] == ["epoch", "step", "loss"] and len(lines) == 3 and repr(history) == str(history)
+    assert repr(history.epochs).startswith("Table(2 rows of epoch, step, loss, val_loss")
     assert history._repr_html_().startswith("<table><tr><td>epoch</td><td>step</td><td>loss</td>")
     with pytest.raises(KeyError, match="names are epoch, step, loss"):
         history.epochs["nothing"]

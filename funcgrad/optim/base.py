@@ -39,6 +39,10 @@ class Optimizer(NamedTuple):
     init: Callable[..., State]
     update: Callable[..., tuple[Tree, State]]
 
+    def __repr__(self) -> str:
+        made_by = getattr(self.update, "__qualname__", type(self.update).__name__).partition(".")[0]
+        return f"{type(self).__name__}({made_by})"
+
 
 class OptimizerExtraArgs(Optimizer):
     """An ``Optimizer`` whose ``update`` also takes keyword arguments, such as ``value`` for ``reduce_on_plateau``.

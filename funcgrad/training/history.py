@@ -50,6 +50,9 @@ class Table:
     def __len__(self) -> int:
         return self._length
 
+    def __repr__(self) -> str:
+        return f"Table({self._length} rows of {', '.join(self.names) or 'nothing'})"
+
     def __contains__(self, name: str) -> bool:
         return name in self._columns
 
