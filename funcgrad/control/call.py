@@ -234,7 +234,7 @@ class Checkpoint(Call):
 
 
 def _decisions(body: Graph, joint: Graph, saved: Sequence[Var]) -> list[Var]:
-    """Which branches were taken: kept under every policy, because a sum that is rounded otherwise could decide otherwise
+    """Which branches were taken: kept under every policy, because a sum that is rounded otherwise may decide otherwise
     the second time."""
     made = {v for e in body.eqns for v in e.outputs} - set(saved)
     reads = {e.inputs[0] for e in joint.eqns if e.prim.name == "cond"}
