@@ -65,6 +65,13 @@ def test_shows_nothing_of_the_machine_it_ran_on(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_links_to_files_lead_somewhere(path: Path) -> None:
+    text = "\n".join([c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown"])
+    targets = [t for t in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in t]
+    assert not [t for t in targets if not (FOLDER / t).exists()]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_pictures_are_pictures(path: Path) -> None:
     data = [out.data["image/png"] for c in code_cells(path) for out in c.outputs if "image/png" in out.get("data", {})]
     assert data
