@@ -18,7 +18,7 @@ from test_kernels_map import integer_pairs, truncated
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, NUMBERS
 from funcgrad.runtime.spirv.kernel import Target
-from funcgrad.runtime.spirv.pairs import divide_all, sqrt
+from funcgrad.runtime.spirv.pairs import Divisor, sqrt
 
 # Where float32 pairs come less close than the CPU's float64, or a denormal result is rounded twice (0.76).
 LIMITS = {"tan_f": 0.6, "atan_f": 0.75, "sinh_f": 0.65, "cosh_f": 0.6, "erfc_f": 0.76}
@@ -109,14 +109,15 @@ def test_square_roots_of_all_mantissas() -> None:
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_quotients_where_another_is_hard(fused: bool) -> None:
-    """One quotient of several that needs exponents sends all of them that way."""
-    (a, b), k = PAIRS, Eager(Target(fused=fused))
-    x, y, tiny = k.made(a, "f"), k.made(b, "f"), k.made(np.full_like(a, 1e-45), "f")
-    for got, (n, d) in zip(divide_all([x, tiny], [y, y]), ((a, b), (tiny.id, b)), strict=True):
-        np.testing.assert_array_equal(got.id, n / d)
-        number = ~np.isnan(got.id)
-        np.testing.assert_array_equal(np.signbit(got.id)[number], np.signbit(n / d)[number])
+def test_quotients_by_one_number(fused: bool) -> None:
+    """As for the rows of ROWS; denormal ones are rounded twice."""
+    a, b = PAIRS
+    k = Eager(Target(fused=fused))
+    got, want = np.asarray(Divisor(k.made(b, "f")).divide(k.made(a, "f")).id), a / b
+    normal = ~((np.abs(want) < SMALLEST) & (want != 0))
+    same = (got.view(np.uint32) == want.view(np.uint32)) | (np.isnan(got) & np.isnan(want))
+    assert same[normal].all(), [(a[i], b[i], got[i], want[i]) for i in np.flatnonzero(normal & ~same)[:3]]
+    assert (np.abs(got - want)[~normal] <= 2.0**-149).all()
 
 
 def test_inverse_error_function(apply: Apply) -> None:

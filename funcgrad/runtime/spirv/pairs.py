@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from funcgrad.runtime.spirv.kernel import Value
 
 __all__ = [
+    "Divisor",
     "Pair",
     "absolute",
     "copysign",
     "divide",
-    "divide_all",
     "fast_two_sum",
     "fma",
     "horner",
@@ -153,34 +153,58 @@ def _divide_scaled(x: Value, y: Value) -> Value:
     return k.select(nan, k.const(NAN, "u"), out).bits("f")
 
 
-def _hard(x: Value, y: Value) -> Value:
-    """Whether a quotient must be made from mantissas and exponents: all but 0 and moderate numbers."""
-    u, v = x.bits(), y.bits()
-    return (((v >> 23) & 255) - 66 > 122) | ((((u >> 23) & 255) - 66 > 122) & (u << 1).ne(0))
-
-
 def divide(x: Value, y: Value) -> Value:
     """x / y, correctly rounded."""
-    return divide_all([x], [y])[0]
-
-
-def divide_all(xs: Sequence[Value], ys: Sequence[Value]) -> list[Value]:
-    """Quotients, correctly rounded, with one branch for all of them, so that the device can do them side by side."""
-    k = xs[0].k
+    k = x.k
     if k.target.exact:
-        return [x / y for x, y in zip(xs, ys, strict=True)]
-    both = list(zip(xs, ys, strict=True))
-    out = [k.variable(_quotient(absolute(x), absolute(y))[0]) for x, y in both]
-    hard = [_hard(x, y) for x, y in both]
-    while len(hard) > 1:
-        hard = [hard[0] | hard[1], *hard[2:]]
-    with k.if_(hard[0], rare=True):
-        for variable, (x, y) in zip(out, both, strict=True):
-            variable.set(_divide_scaled(x, y))
-    return [
-        ((v.get().bits() & MAGNITUDE) | ((x.bits() ^ y.bits()) & SIGN)).bits("f")
-        for v, (x, y) in zip(out, both, strict=True)
-    ]
+        return x / y
+    u, v = x.bits(), y.bits()
+    hard = ((v >> 23) & 255) - 66 > 122
+    hard = hard | ((((u >> 23) & 255) - 66 > 122) & (u << 1).ne(0))
+    out = k.variable(_quotient(absolute(x), absolute(y))[0])
+    with k.if_(hard, rare=True):
+        out.set(_divide_scaled(x, y))
+    return ((out.get().bits() & MAGNITUDE) | ((u ^ v) & SIGN)).bits("f")
+
+
+class Divisor:
+    """Divides many numbers by one, without branches: what depends on it alone is computed once.
+
+    With the correctly rounded reciprocal of the mantissa the last step is correctly rounded (Markstein), except
+    that a denormal quotient is rounded twice.
+    """
+
+    def __init__(self, y: Value) -> None:
+        self.y, k = y, y.k
+        self.m, e = split(y)
+        r = k.const(1.0, "f") / self.m
+        r = fma(r, fma(-self.m, r, 1.0), r)
+        rest = fma(-self.m, r, 1.0)
+        next_ = (r.bits() + k.select(rest < 0.0, k.const(-1, "u"), 1)).bits("f")
+        self.r = k.select(absolute(fma(-self.m, next_, 1.0)) < absolute(rest), next_, r)
+        n = k.const(127, "i") - e
+        half = n >> 1
+        self.scales = [((v + 127) << 23).bits("f") for v in (half, n - half)]
+        magnitude = y.bits() & MAGNITUDE
+        self.special = magnitude.eq(0) | (magnitude >= INF)
+        # the factor where y or x is 0, infinite or NaN
+        self.factor = k.select(self.special, k.const(1.0, "f") / y, copysign(k.const(1.0, "f"), y))
+
+    def divide(self, x: Value) -> Value:
+        """x / y."""
+        k, m, r = x.k, self.m, self.r
+        if k.target.exact:
+            return x / self.y
+        a = absolute(x)
+        large, small, one = a > 2.0**64, a < 2.0**-64, k.const(1.0, "f")
+        b = a * k.select(large, k.const(2.0**-64, "f"), k.select(small, k.const(2.0**64, "f"), one))
+        back = k.select(large, k.const(2.0**32, "f"), k.select(small, k.const(2.0**-32, "f"), one))
+        q = b * r
+        q = fma(fma(-m, q, b), r, q)
+        q = fma(fma(-m, q, b), r, q)
+        q = q * (self.scales[0] * back) * (self.scales[1] * back)  # two like steps: only the second leaves the range
+        q = copysign(q, (x.bits() ^ self.y.bits()).bits("f"))
+        return k.select(self.special | (a.bits() >= INF), x * self.factor, q)
 
 
 def _even_split(x: Value) -> tuple[Value, Value]:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.folds import Extreme, FloatSum, Fold, GroupFold, PlainSum, join_all
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, Unsupported, load, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
-from funcgrad.runtime.spirv.pairs import divide_all
+from funcgrad.runtime.spirv.pairs import Divisor
 from funcgrad.runtime.spirv.pointwise import iota, typed
 from funcgrad.runtime.spirv.reduce import power_of_two, widest
 from funcgrad.runtime.spirv.words import (
@@ -176,9 +176,9 @@ class _Rows:
             s = self.steps[n]
             if s.op == INPUT:
                 known[n] = [self._input(s.sources[0], c) for c in columns]
-            elif s.op == DIVIDE:
-                xs, ys = [[typed(c, "f") for c in self._cells(m, known, len(columns))] for m in s.sources]
-                known[n] = [{"f": v} for v in divide_all(xs, ys)]
+            elif s.op == DIVIDE and self.steps[s.sources[1]].single:
+                by = Divisor(typed(self.singles[s.sources[1]], "f"))
+                known[n] = [{"f": by.divide(typed(c, "f"))} for c in known[s.sources[0]]]
             else:
                 known[n] = [
                     self._run(s, [self.singles[m] if self.steps[m].single else known[m][j] for m in s.sources])
