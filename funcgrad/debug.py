@@ -15,8 +15,9 @@ import numpy as np
 from funcgrad import dtypes, tree
 from funcgrad.control.callback import Callback, PureCallback
 from funcgrad.errors import NonFiniteError, message
-from funcgrad.ir import Aval
+from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.passes.inline import inline
+from funcgrad.passes.recompute import CHEAP, MOST
 from funcgrad.passes.reverse import split, vjp_graph
 from funcgrad.passes.simplify import simplify
 from funcgrad.profiling import MemoryOverTime, OperationTime, Profile, memory_over_time, plot_memory, profile
@@ -47,6 +48,7 @@ __all__ = [
 ]
 
 _print = print
+LAYOUTS = frozenset({"broadcast", "reshape", "transpose", "reverse", "slice"})  # views, which cost nothing
 
 
 # -- calling back ------------------------------------------------------------------------------------------------
@@ -228,7 +230,39 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     names: dict[Any, str] = dict(zip(parts.early.inputs, paths, strict=True))
     for eqn in parts.early.eqns:
         names.update(dict.fromkeys(eqn.outputs, f"{eqn.prim.name} at {eqn.site}"))
-    return [Residual(v.aval, names[v]) for v in parts.crossing]
+    return [Residual(v.aval, names[v]) for v in _kept(parts.early, parts.crossing)]
+
+
+def _kept(early: Graph, crossing: Sequence[Var]) -> list[Var]:
+    """What crosses, but for what a compiled graph makes again from the rest in passing: 1 - t * t from t, say."""
+    made = {v: e for e in early.eqns for v in e.outputs}
+    kept = dict.fromkeys([_without_layout(v, made) for v in crossing])
+    for v in [*kept][::-1]:
+        del kept[v]
+        if not _is_made_from(v, kept, made):
+            kept[v] = None
+    return [*kept][::-1]
+
+
+def _without_layout(v: Var, made: dict[Var, Equation]) -> Var:
+    """The value that v is a broadcast or another view of."""
+    eqn = made.get(v)
+    source = eqn.inputs[0] if eqn is not None and eqn.prim.name in LAYOUTS else None
+    return _without_layout(source, made) if isinstance(source, Var) else v
+
+
+def _is_made_from(v: Var, kept: dict[Var, None], made: dict[Var, Equation]) -> bool:
+    """Whether a few cheap equations and layouts make v from what is kept."""
+    stack, arithmetic = [v], 0
+    while stack:
+        eqn = made.get(stack.pop())
+        if eqn is None or (eqn.prim.name not in CHEAP and eqn.prim.name not in LAYOUTS):
+            return False
+        arithmetic += eqn.prim.name in CHEAP
+        if arithmetic > MOST:
+            return False
+        stack += [a for a in eqn.inputs if isinstance(a, Var) and a not in kept]
+    return True
 
 
 def print_saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> None:

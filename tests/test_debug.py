@@ -10,7 +10,7 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
-from funcgrad import debug, optim
+from funcgrad import debug, nn, optim
 from funcgrad.errors import DonationError, NonFiniteError
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -320,6 +320,29 @@ def test_stats_are_complete() -> None:
 
 
 # -- residuals ---------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("name", "floats", "bools"), [("tanh", 3, 0), ("sigmoid", 3, 0), ("relu", 2, 3), ("silu", 6, 0)]
+)
+def test_residuals_leave_out_what_is_made_again_in_passing(name: str, floats: int, bools: int) -> None:
+    """Of tanh, 1 - t * t is made from t; of relu, nothing reads the last result, but bools are read of all three."""
+    act, ws, x = getattr(nn, name), [fnp.ones((8, 8))] * 3, fnp.ones((64, 8))
+
+    def f(ws: Any, x: Any) -> Any:
+        for w in ws:
+            x = act(x @ w)
+        return x.sum()
+
+    rows = [r for r in debug.saved_residuals(f, ws, x) if not r.source.startswith("argument")]
+    assert sum(r.aval.nbytes for r in rows) == floats * x.nbytes + bools * x.size
+
+
+def test_residuals_of_a_norm_are_no_broadcasts() -> None:
+    layer = nn.LayerNorm(8)
+    rows = debug.saved_residuals(lambda x: (layer(x) ** 3).sum(), fnp.ones((64, 8)))
+    assert sum(r.aval.shape in ((64, 1), (64,)) for r in rows) >= 1  # the scale of a row, not of each element
+    assert not any(r.source.startswith("broadcast") for r in rows)
+
+
 def test_saved_residuals(capsys: Any) -> None:
     def f(p: Any, x: Any) -> Any:
         return fnp.sin(fnp.tanh(x @ p["w"])).sum()
