@@ -273,17 +273,6 @@ class Kernel:
             value.const = self.const(word, t).const
         return value
 
-    def literal(self, word: int) -> Value:
-        """A float32 of the user's with these bits.
-
-        Mesa's software driver takes products, sums and quotients with a constant 0 for 0, the other operand and an
-        undefined value.  There a 0 is a bit of an address that is never set, so that no compiler knows it.
-        """
-        if word & 0x7FFFFFFF or not self.target.software:
-            return self.bits_const(word, "f")
-        high = Value(self, self.a.result("CompositeExtract", self.type("u"), self._address(0), 1), "u")
-        return ((high >> 31) | word).bits("f")
-
     def value(self, x: Value | NUMBER, t: str) -> Value:
         """x itself, or the constant of type t that it is."""
         if isinstance(x, Value):
@@ -414,7 +403,7 @@ class Kernel:
         found = self._memories.get((k, t))
         if found is None:
             a, block = self.a, self._block(t)
-            address = self._address(k)
+            address = self.address_pair(k)
             base = a.result("Bitcast", a.type("TypePointer", PHYSICAL, block), address)
             found = self._memories[k, t] = Memory(self, base, t)
         return found
@@ -431,7 +420,7 @@ class Kernel:
             a.decorate_member(block, 0, 35, 0)
         return a._known[key]
 
-    def _address(self, k: int) -> int:
+    def address_pair(self, k: int) -> int:
         """The k-th address as two uint32."""
         a, pair = self.a, self.a.type("TypeVector", self.type("u"), 2)
         if self._table is None:

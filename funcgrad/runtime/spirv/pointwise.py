@@ -55,11 +55,23 @@ def typed(known: dict[str, Value], t: str) -> Value:
     if found is None:
         value = next(iter(known.values()))
         if t == "f" and value.const is not None:
-            found = value.k.literal(value.const)
+            found = _literal(value.k, value.const)
         else:
             found = value.bits(t)
         known[t] = found
     return found
+
+
+def _literal(k: Kernel, word: int) -> Value:
+    """A float32 of the user's with these bits.
+
+    Mesa's software driver takes products, sums and quotients with a constant 0 for 0, the other operand and an
+    undefined value.  There a 0 is a bit of an address that is never set, so that no compiler knows it.
+    """
+    if word & 0x7FFFFFFF or not k.target.software:
+        return k.bits_const(word, "f")
+    high = Value(k, k.a.result("CompositeExtract", k.type("u"), k.address_pair(0), 1), "u")
+    return ((high >> 31) | word).bits("f")
 
 
 def run_code(regs: Registers, code: Sequence[Sequence[int]]) -> None:
