@@ -88,8 +88,7 @@ def shape_of(steps: Sequence[Step], columns: int, target: Target) -> Shape:
     """The split, by the program and the length of a row."""
     cost = sum(2 if s.op < 0 else INSTRUCTIONS[s.op].cost for s in steps if not s.single)
     local = widest(target, 1024)
-    members = power_of_two(-(-columns // 8), min(256, local))
-    members = max(members, power_of_two(-(-columns // 2), min(32, local)))
+    members = power_of_two(-(-columns // (4 if columns <= 128 else 8)), min(256, local))
     while members < local and -(-columns // members) > 8:
         members *= 2
     each = -(-columns // members)
