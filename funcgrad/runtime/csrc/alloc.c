@@ -21,6 +21,7 @@
 #define SLACK ((int64_t)64 << 20)
 #define MAPPED ((int64_t)1 << 20) /* blocks from this size on come from mmap */
 #define HUGE ((int64_t)8 << 20)   /* and from this size on ask for huge pages */
+#define HUGE_PAGE ((int64_t)2 << 20)
 #define IN_USE 0x66676c76u
 #define CACHED 0x66676361u
 
@@ -43,12 +44,14 @@ static int64_t in_use, most_in_use, cached, in_use_size, peak_size; /* *in_use c
 
 static void before_fork(void) { pthread_mutex_lock(&lock); }
 static void after_fork(void) { pthread_mutex_unlock(&lock); }
+static uintptr_t page = 4096;
 static int64_t physical; /* the machine's memory: systems that overcommit would grant more, and kill later */
 
 static void start(void) {
     pthread_atfork(before_fork, after_fork, after_fork);
     physical = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
     if (physical <= 0) physical = FG_LIMIT;
+    if (sysconf(_SC_PAGESIZE) > 0) page = (uintptr_t)sysconf(_SC_PAGESIZE);
 }
 
 /* The smallest class whose blocks hold n >= 64 bytes; *size is what they hold. */
@@ -91,13 +94,14 @@ static void give_back(block *b) {
     else free(b);
 }
 
-static block *take_from_system(int64_t size) {
+/* Huge pages only where they are used as a whole: an array of a power of two and its header would take one more. */
+static block *take_from_system(int64_t size, int64_t used) {
     void *p = NULL;
     if (size < MAPPED) return posix_memalign(&p, 64, (size_t)size) ? NULL : p;
     p = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
 #ifdef MADV_HUGEPAGE
-    if (size >= HUGE) madvise(p, (size_t)size, MADV_HUGEPAGE);
+    if (size >= HUGE) madvise(p, (size_t)(used & -HUGE_PAGE), MADV_HUGEPAGE);
 #endif
     return p;
 }
@@ -119,14 +123,14 @@ static block *find_cached(uint32_t class, int64_t size) {
     return NULL;
 }
 
-static block *new_block(uint32_t class, int64_t size) {
+static block *new_block(uint32_t class, int64_t size, int64_t used) {
     int64_t need = in_use_size + size, most = need > peak_size ? need : peak_size;
     if (need > physical) return NULL;
     shrink((most > SLACK ? most : SLACK) - size);
-    block *b = take_from_system(size);
+    block *b = take_from_system(size, used);
     if (!b && cached) {
         shrink(0);
-        b = take_from_system(size);
+        b = take_from_system(size, used);
     }
     if (!b) return NULL;
     b->size = b->held = size;
@@ -162,7 +166,7 @@ void *fg_alloc(int64_t n_bytes) {
         unlink_block(b);
         if (b->held < b->size) make_room(b->size); /* what was released comes back */
     } else {
-        b = new_block(class, size);
+        b = new_block(class, size, n_bytes + 64);
     }
     if (b) count_in(b, n_bytes);
     pthread_mutex_unlock(&lock);
@@ -175,7 +179,7 @@ void *fg_reserve(int64_t n_bytes) {
     int64_t size;
     uint32_t class = size_class(n_bytes + 64, &size);
     pthread_mutex_lock(&lock);
-    block *b = size > physical ? NULL : take_from_system(size); /* a cached one would be in memory already */
+    block *b = size > physical ? NULL : take_from_system(size, n_bytes + 64); /* a cached one would be in memory already */
     if (b) {
         b->size = size;
         b->class = class;
@@ -200,7 +204,7 @@ void fg_commit(void *p, int64_t n_bytes) {
 void fg_release(void *p, int64_t offset, int64_t n_bytes) {
 #ifdef MADV_DONTNEED
     block *b = (block *)((char *)p - 64);
-    const uintptr_t page = 4096, at = (uintptr_t)p + (uintptr_t)offset;
+    const uintptr_t at = (uintptr_t)p + (uintptr_t)offset;
     const uintptr_t first = (at + page - 1) & ~(page - 1), end = (at + (uintptr_t)n_bytes) & ~(page - 1);
     pthread_mutex_lock(&lock);
     if (b->state == IN_USE && b->size >= MAPPED && n_bytes <= b->held && n_bytes <= b->asked && first < end) {
