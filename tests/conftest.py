@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +14,21 @@ import funcgrad as fg
 # A shell starts what runs in the background with Ctrl-C ignored; the tests of interrupts need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # of what -k and -m leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """FUNCGRAD_SAMPLE=n keeps every n-th case of each parametrised test, the first among them."""
+    every = int(os.environ.get("FUNCGRAD_SAMPLE", "1"))
+    if every > 1:
+        seen: Counter[str] = Counter()
+        kept, left = [], []
+        for item in items:
+            name = item.nodeid.partition("[")[0]
+            (left if seen[name] % every else kept).append(item)
+            seen[name] += 1
+        config.hook.pytest_deselected(items=left)
+        items[:] = kept
 
 
 @pytest.fixture(params=["numpy", pytest.param("cpu", marks=pytest.mark.ggml)])
