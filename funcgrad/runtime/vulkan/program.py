@@ -25,6 +25,7 @@ LONGEST = 1 << 15  # launches of a loop that is written out
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
 MAP, DOT = 0, 2
+ITEM = (4, 2, 2, 4, 4, 1)  # bytes of an element by the dtype's code
 Ints = tuple[int, ...]
 PRECISIONS = {None: 0, "default": 0, "highest": 0, "float32": 0, "high": 1, "tensorfloat32": 1, "float16": 2}
 
@@ -316,7 +317,7 @@ class Program:
             return
         made = self.lower(node.kind, node.words)
         scratch = self._take_scratch(made.scratch)
-        touched = [(self._where(b), b.nbytes, i in node.writes) for i, b in enumerate(node.operands)]
+        touched = self._touched(node)
         touched += [(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
         launches = self._launches()
         barrier = self._hazards.meets(touched)
@@ -326,9 +327,28 @@ class Program:
             launches.add(d, placed, barrier, n)
             barrier = True
 
+    def _touched(self, node: Node) -> list[tuple[Symbol, int, bool]]:
+        """What a node reads and writes: place, bytes, whether it is written.  MAP nodes may touch parts of a buffer."""
+        if node.kind != MAP:
+            return [(self._where(b), b.nbytes, i in node.writes) for i, b in enumerate(node.operands)]
+        words, ndim = node.words, node.words[0]
+        dims, (n_in, n_out) = words[1 : 1 + ndim], words[1 + ndim : 3 + ndim]
+        out, at = [], 5 + ndim
+        for k in range(n_in + n_out):
+            at += k >= n_in  # the register
+            slot, dtype, offset, *strides = words[at : at + 3 + ndim]
+            at += 3 + ndim
+            if slot < 0:
+                continue
+            ends = [s * (d - 1) for s, d in zip(strides, dims, strict=True)]
+            low, high = sum([e for e in ends if e < 0]), sum([e for e in ends if e > 0])
+            where = self._where(node.operands[slot])
+            out.append((Symbol(where.number, where.offset + offset + low), high - low + ITEM[dtype], k >= n_in))
+        return out
+
     def _copy(self, n: int, source: Symbol, to: Symbol, nbytes: int, dtype: int) -> None:
         """Append a copy."""
-        size = (4, 2, 2, 4, 4, 1)[dtype]
+        size = ITEM[dtype]
         words = [1, nbytes // size, 1, 1, 1, 0, 0, dtype, 0, size, 0, 1, dtype, 0, size]
         launches = self._launches()
         for d in self.lower(MAP, words).dispatches:
