@@ -32,7 +32,7 @@ LOWERINGS: dict[int, Callable[[Sequence[int], Target], tuple[list[Dispatch], lis
 }
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _lower(kind: int, words: tuple[int, ...], target: Target) -> Lowered:
     return Lowered(*LOWERINGS[kind](words, target))
 
