@@ -95,7 +95,7 @@ class Lowered:
         >>> from funcgrad import jit
         >>> passes = jit(lambda x: fnp.exp(x) * 2.0).lower(1.0).passes()
         >>> list(passes)
-        ['trace', 'open calls', 'simplify', 'inline', 'place', 'fuse', 'recompute']
+        ['trace', 'open calls', 'simplify', 'inline', 'masks', 'place', 'fuse', 'recompute']
         >>> [eqn.prim.name for eqn in passes["simplify"].eqns], [eqn.prim.name for eqn in passes["fuse"].eqns]
         (['exp', 'mul'], ['fused'])
         """
