@@ -82,8 +82,10 @@ class Contractions(Core):
         return x, y, *merged
 
     def _summed_last(self, x: View, axes: Sequence[int]) -> View:
-        """A copy of x with the given axes innermost, in their order; the axes keep their numbers."""
-        perm = [d for d in range(x.aval.ndim) if d not in axes] + list(axes)
+        """A copy of x with the given axes innermost, in their order, or outermost where that copies longer runs; the axes
+        keep their numbers."""
+        rest = [d for d in range(x.aval.ndim) if d not in axes]
+        perm = [*axes, *rest] if _run(x, rest) >= 4 * _run(x, axes) else [*rest, *axes]
         back = sorted(range(x.aval.ndim), key=perm.__getitem__)
         moved = x.transpose(tuple(perm))
         copied = self.new(moved.aval)
@@ -173,6 +175,12 @@ def _boxes(shape: Ints, rank: int, columns: int) -> Iterator[tuple[Ints, Ints]]:
         total = -(-total // parts)
     for start in itertools.product(*[range(0, n, s) for n, s in zip(shape, sizes, strict=False)]):
         yield start, tuple([min(a + s, n) for a, s, n in zip(start, sizes, shape, strict=False)])
+
+
+def _run(x: View, axes: Sequence[int]) -> int:
+    """How many elements lie one behind another along the last of the axes that has several."""
+    last = next((d for d in reversed(axes) if x.aval.shape[d] > 1), None)
+    return x.aval.shape[last] if last is not None and x.strides[last] == x.aval.dtype.itemsize else 1
 
 
 def _arithmetic(dtype: Any) -> int:
