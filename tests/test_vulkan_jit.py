@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -254,6 +255,31 @@ def test_an_interrupt_between_the_iterations_of_a_loop() -> None:
         if done.stdout.strip() == "interrupted True":
             return
     pytest.fail(f"no run came through: {done.stderr[-500:]}")
+
+
+FORKED = """
+import os, warnings
+import numpy as np
+import funcgrad as fg
+
+warnings.simplefilter("ignore")
+f = fg.jit(lambda x: x * 2.0, device="vulkan:0")
+f(np.ones(3, np.float32))
+child = os.fork()
+if child == 0:
+    try:
+        f(np.ones(3, np.float32))
+    except fg.errors.DeviceError as error:
+        os._exit(0 if "spawn" in str(error) and "lost" not in str(error) else 2)
+    os._exit(1)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), float(np.asarray(f(np.ones(3, np.float32)))[0]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
+def test_a_forked_child_gets_an_error_with_a_way_out_and_the_parent_goes_on() -> None:
+    done = subprocess.run([sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "child 0 2.0", done.stdout + done.stderr
 
 
 # ---- device="auto" ----

@@ -174,6 +174,8 @@ class Memory:
             if text == "out of memory":
                 raise self.full(f"{nbytes:,} bytes asked for")
             way_out = "arrays on it are lost: start again, or use another device"
+            if "parent process" in text:
+                way_out = "multiprocessing.get_context('spawn'), or the cpu device in children"
             raise DeviceError(message(self.name, "the device must answer", text, way_out))
 
 
