@@ -82,7 +82,7 @@ class Contractions(Core):
         return x, y, *merged
 
     def _summed_last(self, x: View, axes: Sequence[int]) -> View:
-        """A copy of x with the given axes innermost, in their order, or outermost where that copies longer runs; the axes
+        """A copy of x with the given axes innermost, in their order, or outermost where that copies longer runs; axes
         keep their numbers."""
         rest = [d for d in range(x.aval.ndim) if d not in axes]
         perm = [*axes, *rest] if _run(x, rest) >= 4 * _run(x, axes) else [*rest, *axes]
