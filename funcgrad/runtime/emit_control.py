@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Graph
+from funcgrad.passes.turn import LEAST_STEPS, turned
 from funcgrad.runtime.emit_core import Core
 from funcgrad.runtime.emit_index import Slots
 from funcgrad.runtime.plan import Buf, Node, Plan
@@ -47,6 +48,9 @@ class Control(Core):
         ys = [self.new(Aval((length, *a.aval.shape), a.aval.dtype)) for a in body.outputs[n_carry:]]
         if not length:
             return list(carry), ys
+        if length >= LEAST_STEPS:
+            body, over = turned(body, n_const)
+            consts = [c.transpose((1, 0)) if j in over else c for j, c in enumerate(consts)]
         part = self.part(body, {j: n_const + j for j in range(n_carry)})
         node = _ControlNode(self, [part])
         words = [length, n_const, n_carry, len(xs), len(ys), *node.scratch()]
