@@ -10,6 +10,7 @@ from funcgrad.runtime.spirv.elements import F32, I32, U32, load, memory, store
 from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable, spread_groups
 from funcgrad.runtime.spirv.matrix import lower_matrix, matrix_seconds
 from funcgrad.runtime.spirv.product import Product, View, batch_index, join, lowest, offset, parse, smaller, sum_of
+from funcgrad.runtime.spirv.words import Lowered
 
 __all__ = ["lower_dot"]
 
@@ -41,7 +42,7 @@ SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 STEP = 0.25e-6  # seconds for one step along the summed axis, however little there is to do
 
 
-def lower_dot(words: Sequence[int], target: Target) -> tuple[list[Dispatch], list[int]]:
+def lower_dot(words: Sequence[int], target: Target) -> Lowered:
     """Return the launches of a DOT node, and the bytes of scratch that they need."""
     p = parse(words)
     tile, splits = _choose(p, target)
@@ -49,9 +50,9 @@ def lower_dot(words: Sequence[int], target: Target) -> tuple[list[Dispatch], lis
         return lower_matrix(p, target)
     splits = math.ceil(p.k / _part(p, splits))
     if splits == 1:
-        return [_tiles(p, tile, 1, target)], []
+        return Lowered([_tiles(p, tile, 1, target)], [])
     count = math.prod(p.batch) * p.m * p.n
-    return [_tiles(p, tile, splits, target), join(p, splits, target)], [4 * count * splits]
+    return Lowered([_tiles(p, tile, splits, target), join(p, splits, target)], [4 * count * splits])
 
 
 def _choose(p: Product, target: Target) -> tuple[Tile, int]:

@@ -171,10 +171,15 @@ def lower_scatter(words: Sequence[int], target: Target) -> Lists:
     out, index, updates = [(pointers[i], pointers[i + 1]) for i in (0, 2, 4)]
     places = out, index, updates
     parts = min(-(-count // PART), MOST_PARTS // (n * b) + 1)
-    if op == 1 and dtype == F32 and parts > 1 and n * b * count <= count * count + 4 * count * b:
-        launches = [_search(op, dtype, n, b, count, places, target, parts), _add(n * b, parts, out, target)]
-        return launches, [4 * n * b * parts]
-    if n <= 64 or n * b * count <= count * count + 4 * count * b:
+    small = n * b * count <= count * count + 4 * count * b
+    columns = next((c for c in (64, 32) if b >= c and 4 * n * c <= target.shared_bytes // 2), 0)
+    if op == 1 and dtype == F32 and parts > 1 and (small or columns):
+        if columns and not target.software:
+            first = _binned(n, b, count, places, target, parts, columns)
+        else:
+            first = _search(op, dtype, n, b, count, places, target, parts)
+        return [first, _add(n * b, parts, out, target)], [4 * n * b * parts]
+    if n <= 64 or small:
         return [_search(op, dtype, n, b, count, places, target)], []
     link = _link(n, count, index, target)
     return [link, _follow(op, dtype, n, b, count, places, target)], [8 * count]
@@ -199,6 +204,31 @@ def _search(
             value.set(kept(dtype, combine(op, dtype, value.get(), load(updates, i * b + column))))
         out.store(number, rounded(dtype, value.get()))
     return Dispatch(k.code(), groups, places if parts == 1 else ((~0, 0), *places[1:]))
+
+
+def _binned(n: int, b: int, count: int, places: Places, target: Target, parts: int, columns: int) -> Dispatch:
+    """Sums of one part of the updates for some columns, in shared memory; an invocation has a column."""
+    k = Kernel(target, (columns, 1, 1))
+    sums, index, updates = k.operand(0, "f"), k.operand(1, "i"), k.operand(2, "f")
+    bins = k.shared("f", n * columns)
+    blocks = -(-b // columns)
+    groups = spread_groups(blocks * parts, target)
+    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * parts - 1)
+    part, block = group // blocks, group % blocks
+    me, column = k.thread(), block * columns + k.thread()
+    here = smaller(column, b - 1)
+    with k.loop(n) as row:
+        bins.store(row * columns + me, 0.0)
+    length = -(-count // parts)
+    start = part * length
+    with k.loop(smaller(start + length, count), start) as i:
+        row = index.load(i).bits()
+        with k.if_(row < n):
+            at = row * columns + me
+            bins.store(at, bins.load(at) + updates.load(i * b + here))
+    with k.if_(column < b), k.loop(n) as row:
+        sums.store((part * n + row) * b + column, bins.load(row * columns + me))
+    return Dispatch(k.code(), groups, ((~0, 0), *places[1:]))
 
 
 def _add(count: int, parts: int, out: tuple[int, int], target: Target) -> Dispatch:

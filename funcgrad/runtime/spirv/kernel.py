@@ -50,6 +50,7 @@ class Dispatch(NamedTuple):
     groups: tuple[int, int, int]
     table: tuple[tuple[int, int], ...]
     subgroup: int = 0  # the size that the kernel relies on, 0 for any
+    free: bool = False  # whether it need not wait for the node's launch before it
 
 
 class Value:

@@ -18,7 +18,7 @@ from funcgrad.runtime.spirv.words import Lowered
 __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
 
 # By the number of the kind (``fg_kind`` in csrc/fg.h): from words to dispatches and the bytes of each scratch.
-LOWERINGS: dict[int, Callable[[Sequence[int], Target], tuple[list[Dispatch], list[int]]]] = {
+LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Dispatch], list[int]]]] = {
     0: lower_map,
     1: lower_reduce,
     2: lower_dot,

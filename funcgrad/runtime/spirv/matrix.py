@@ -15,8 +15,9 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.elements import F32
 from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value, spread_groups
 from funcgrad.runtime.spirv.product import Product, View, batch_index, join, offset, smaller, sum_of
+from funcgrad.runtime.spirv.words import Lowered, Peak
 
-__all__ = ["lower_matrix", "matrix_seconds"]
+__all__ = ["clear_peaks", "lower_matrix", "matrix_seconds"]
 
 SUBGROUP, THREADS, SIDE = 32, 256, 16
 SPLITS = (1, 2, 4, 8, 16)
@@ -92,22 +93,39 @@ def matrix_seconds(p: Product, target: Target) -> float:
     return min([_seconds(p, *c) for c in _choices(p)], default=math.inf)
 
 
-def lower_matrix(p: Product, target: Target) -> tuple[list[Dispatch], list[int]]:
+def lower_matrix(p: Product, target: Target) -> Lowered:
     """The launches of a product, and the bytes of scratch that they need: partial results, and two maxima."""
     tile, splits = min(_choices(p), key=lambda c: _seconds(p, *c))
-    scaled = p.precision == 1
-    launches = [_clear(target), _largest(p, 0, target), _largest(p, 1, target)] if scaled else []
-    launches.append(_product(p, tile, splits, scaled, target))
+    launches, peaks = [], []
+    if p.precision == 1:
+        launches = [_clear(0, target), _clear(1, target), _largest(p, 0, target), _largest(p, 1, target)]
+        peaks = [_peak(p, i) for i in (0, 1)]
+    launches.append(_product(p, tile, splits, p.precision == 1, target))
     if splits > 1:
         launches.append(join(p, splits, target))
-    return launches, [4 * math.prod(p.batch) * p.m * p.n * splits if splits > 1 else 4, 256]
+    partial = 4 * math.prod(p.batch) * p.m * p.n * splits if splits > 1 else 4
+    return Lowered(launches, [partial, 4, 4], tuple(peaks))
 
 
 # -- the scales --------------------------------------------------------------------------------------------------
-def _clear(target: Target) -> Dispatch:
-    k = Kernel(target, (2, 1, 1))
-    k.operand(0, "u").store(k.thread(), k.const(0, "u"))
-    return Dispatch(k.code(), (1, 1, 1), ((~1, 0),))
+def _peak(p: Product, number: int) -> Peak:
+    v, dims = (p.a, (*p.batch, p.m, p.k)) if number == 0 else (p.b, (*p.batch, p.k, p.n))
+    layout = sorted([(4 * s, d) for s, d in zip(v.strides, dims, strict=True) if d > 1])
+    return Peak(number, 2 + number, 1 + number, v.slot, v.offset, tuple(layout))
+
+
+def clear_peaks(count: int, target: Target) -> Dispatch:
+    """Zero the first words of scratch 0."""
+    k = Kernel(target, (64, 1, 1))
+    i = k.group(0) * 64 + k.thread()
+    words = k.operand(0, "u")
+    with k.if_(i < count):
+        words.store(i, k.const(0, "u"))
+    return Dispatch(k.code(), (-(-count // 64), 1, 1), ((~0, 0),))
+
+
+def _clear(number: int, target: Target) -> Dispatch:
+    return clear_peaks(1, target)._replace(table=((~(1 + number), 0),), free=True)
 
 
 def _largest(p: Product, number: int, target: Target) -> Dispatch:
@@ -141,8 +159,9 @@ def _largest(p: Product, number: int, target: Target) -> Dispatch:
         most.set(k.select(other > most.get(), other, most.get()))
     with k.if_((k.thread() % SUBGROUP).eq(0)):
         ids = [k.const(n, "u").id for n in (1, 0)]  # device scope, relaxed
-        k.a.result("AtomicUMax", k.type("u"), out.pointer(number), *ids, most.get().id)
-    return Dispatch(k.code(), (wide, -(-groups // wide), 1), ((v.slot, v.offset), (~1, 0)), SUBGROUP)
+        k.a.result("AtomicUMax", k.type("u"), out.pointer(0), *ids, most.get().id)
+    table = ((v.slot, v.offset), (~(1 + number), 0))
+    return Dispatch(k.code(), (wide, -(-groups // wide), 1), table, SUBGROUP, free=number == 1)
 
 
 def _scale(k: Kernel, bits: Value) -> tuple[Value, Value]:
@@ -227,8 +246,8 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
     scales: list[Value | None] = [None, None]
     inverse: Value | None = None
     if scaled:
-        table.append((~1, 0))
-        found = [_scale(k, k.operand(3, "u").load(i)) for i in (0, 1)]
+        table += [(~1, 0), (~2, 0)]
+        found = [_scale(k, k.operand(3 + i, "u").load(0)) for i in (0, 1)]
         scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
     sides = [_Side(k, p, i, tile, scales[i]) for i in (0, 1)]
     columns, batches = p.n // tile.n, math.prod(p.batch)

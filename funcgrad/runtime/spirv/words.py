@@ -25,11 +25,35 @@ __all__ = [
 Ints = tuple[int, ...]
 
 
+class Peak(NamedTuple):
+    """A dispatch that finds the largest magnitude in a region of an operand, with a maximum of 0 to start from.
+
+    ``clear`` and ``find`` number the dispatches, ``scratch`` is where the result goes; what lies in the region is told
+    by ``offset`` and ``layout``, its strides and extents, in bytes from the slot's base.
+    """
+
+    clear: int
+    find: int
+    scratch: int
+    slot: int
+    offset: int
+    layout: tuple[tuple[int, int], ...]
+
+    @property
+    def nbytes(self) -> int:
+        """From the first byte to behind the last."""
+        return sum([stride * (extent - 1) for stride, extent in self.layout]) + 4
+
+
 class Lowered(NamedTuple):
-    """What runs for a node: its dispatches, one after another, and the bytes of each scratch that they use."""
+    """What runs for a node: its dispatches, one after another, and the bytes of each scratch that they use.
+
+    ``peaks`` are dispatches whose result other nodes may use too, as long as the operand is not written.
+    """
 
     dispatches: list[Dispatch]
     scratch: list[int]
+    peaks: tuple[Peak, ...] = ()
 
 
 class Operand(NamedTuple):

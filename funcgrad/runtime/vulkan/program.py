@@ -12,19 +12,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from funcgrad import dtypes
 from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.spirv.kernel import Dispatch
 from funcgrad.runtime.spirv.lower import Lowered
+from funcgrad.runtime.spirv.words import Peak
 
 __all__ = ["Branch", "Call", "HostLoop", "Launches", "Program", "Symbol", "VulkanEmitter", "WhileLoop"]
 
 LONGEST = 1 << 15  # launches of a loop that is written out
+MOST_PEAKS = 1 << 14  # largest magnitudes of operands that a program keeps, at the front of the scratch memory
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
 MAP, DOT = 0, 2
+CONST = 1  # MAP's instruction for a constant
 ITEM = (4, 2, 2, 4, 4, 1)  # bytes of an element by the dtype's code
 Ints = tuple[int, ...]
 PRECISIONS = {None: 0, "default": 0, "highest": 0, "float32": 0, "high": 1, "tensorfloat32": 1, "float16": 2}
@@ -244,11 +248,16 @@ class Program:
         self.scratch_bytes = 0
         self.constants = {} if constants is None else constants  # by identity: the number and the array
         self.items: list[Any] = []
-        self._rotation = 0
+        self._rotation = 4 * MOST_PEAKS
         self._hazards = _Hazards()
+        self.is_root = constants is None
+        self._peaks: dict[tuple[Symbol, Any], tuple[Symbol, int]] = {}  # by region: where, and its bytes
+        self._peak_count = 0
         for n, node in enumerate(plan.nodes):
             if not node.elided:
                 self._node(n, node)
+        if self._peak_count:
+            self._clear_peaks()
 
     @property
     def is_pure(self) -> bool:
@@ -294,7 +303,7 @@ class Program:
         """Places in the scratch memory, behind those of earlier kernels."""
         sizes = [-(-n // ALIGN) * ALIGN for n in sizes]
         if self._rotation + sum(sizes) > ROTATE:
-            self._rotation = 0
+            self._rotation = 4 * MOST_PEAKS
         out = []
         for n in sizes:
             out.append(Symbol(self.scratch, self._rotation))
@@ -314,18 +323,63 @@ class Program:
         verbs = {LOOP: self._loop, WHILE: self._while, COND: self._cond, HOST: self._host}
         if node.kind in verbs:
             verbs[node.kind](n, node)
+            self._peaks.clear()
             return
         made = self.lower(node.kind, node.words)
         scratch = self._take_scratch(made.scratch)
         touched = self._touched(node)
+        done = self._find_peaks(node, made.peaks, scratch) if self.is_root else frozenset()
         touched += [(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
         launches = self._launches()
-        barrier = self._hazards.meets(touched)
-        for d in made.dispatches:
+        barrier: bool | None = self._hazards.meets(touched)
+        for k, d in enumerate(made.dispatches):
+            if k in done:
+                continue
             entries = [scratch[~slot] if slot < 0 else self._at(node, slot, 0) for slot, _ in d.table]
             placed = [Symbol(e.number, e.offset + off) for e, (_, off) in zip(entries, d.table, strict=True)]
-            launches.add(d, placed, barrier, n)
-            barrier = True
+            launches.add(d, placed, not d.free if barrier is None else barrier, n)
+            barrier = None
+        self._forget_peaks(touched)
+
+    def _find_peaks(self, node: Node, peaks: Sequence[Peak], scratch: list[Symbol]) -> frozenset[int]:
+        """Let ``scratch`` be where the peaks are kept; return the dispatches that are not needed."""
+        done: set[int] = set()
+        for p in peaks:
+            where = self._at(node, p.slot, p.offset)
+            found = self._peaks.get((where, p.layout))
+            if found is None:
+                if self._peak_count == MOST_PEAKS:
+                    continue
+                found = Symbol(self.scratch, 4 * self._peak_count), p.nbytes
+                self._peak_count += 1
+                self._peaks[where, p.layout] = found
+                done.add(p.clear)  # a first launch clears them all
+            else:
+                done |= {p.clear, p.find}
+            scratch[p.scratch] = found[0]
+        return frozenset(done)
+
+    def _forget_peaks(self, touched: Sequence[tuple[Symbol, int, bool]]) -> None:
+        """Peaks of what is written are known no more."""
+        if self._peaks:
+            for where, nbytes, written in touched:
+                if written:
+                    gone = [
+                        k for k, (_, size) in self._peaks.items()
+                        if k[0].number == where.number
+                        and k[0].offset < where.offset + nbytes and where.offset < k[0].offset + size
+                    ]  # fmt: skip
+                    for k in gone:
+                        del self._peaks[k]
+
+    def _clear_peaks(self) -> None:
+        """Put a launch in front that sets all peaks to 0."""
+        first, count = Launches(), self._peak_count
+        # a MAP without operands: its one result is a constant
+        words = [1, count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4, CONST, 0, 0, 0, 0, 0]
+        for d in self.lower(MAP, words).dispatches:
+            first.add(d, [Symbol(self.scratch, offset) for _, offset in d.table], True, 0)
+        self.items.insert(0, first)
 
     def _touched(self, node: Node) -> list[tuple[Symbol, int, bool]]:
         """What a node reads and writes: place, bytes, whether it is written.  MAP nodes may touch parts of a buffer."""
