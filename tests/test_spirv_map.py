@@ -95,7 +95,7 @@ def test_iota_and_scalars() -> None:
 def test_zero_sizes_run_nothing(shape: tuple[int, ...]) -> None:
     x, out = np.empty(shape, np.float32), np.empty(shape, np.float32)
     words, _ = program_words(shape, [x], [(1, out)], [("exp_f", 1, 0)], 2)
-    assert lower(0, words, device().target) == ([], [])
+    assert lower(0, words, device().target)[:2] == ([], [])
 
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 1000, 100003])
