@@ -30,7 +30,7 @@ from funcgrad.primitive import Primitive
 from funcgrad.prims.pointwise import Convert
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
-from funcgrad.trace import Tracer, Value, arguments_of, bind, check_alive, set_evaluator
+from funcgrad.trace import Tracer, Value, arguments_of, bind, check_alive, no_operand, set_evaluator
 
 __all__ = [
     "Array",
@@ -378,6 +378,8 @@ def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Any]:
     for x in xs:
         if isinstance(x, Tracer):
             raise UnexpectedTracerError(message(prim.name, "a traced value was used outside its trace", str(x.aval)))
+        if not isinstance(x, (Value, Literal)):
+            raise no_operand(prim.name, x)
     device = common_device(xs)
     avals = prim.infer_all(*[x.aval for x in xs])
     operands = [x if isinstance(x, Literal) else x.storage for x in xs]

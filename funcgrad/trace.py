@@ -135,6 +135,8 @@ class Builder:
             return found[0]
         if type(x) is Tracer:
             check_alive(x)
+        elif not isinstance(x, Value):
+            raise no_operand("an operation", x)
         var = Var(x.aval)
         self.captured[id(x)] = (var, x)
         if not (self.abstract and type(x) is Tracer):
@@ -299,6 +301,12 @@ def axis_size(name: Any) -> int:
     )
 
 
+def no_operand(what: str, x: Any) -> TypeError:
+    """The error for an operand that is neither an array of funcgrad's nor a literal."""
+    way_out = "convert it with funcgrad.numpy.asarray"
+    return TypeError(message(what, "operands of bind must be arrays of funcgrad's", type(x).__name__, way_out))
+
+
 def bind_all(prim: Primitive, *args: Any) -> list[Any]:
     """Apply a primitive to values and literals; return all its outputs."""
     stack = _local.stack
@@ -313,7 +321,7 @@ def bind_all(prim: Primitive, *args: Any) -> list[Any]:
 
 
 def bind(prim: Primitive, *args: Any) -> Any:
-    """Apply a primitive of one output to values and literals."""
+    """Apply a primitive of one output to values and literals; TypeError for numpy's arrays and Python's numbers."""
     return bind_all(prim, *args)[0]
 
 

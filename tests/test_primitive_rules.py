@@ -288,3 +288,12 @@ def test_a_class_without_a_name_is_called_by_its_own() -> None:
     unnamed: Any = type("Unnamed", (Primitive,), {})
     with pytest.raises(MissingRule, match=r"^Unnamed: has no infer rule; define Unnamed.infer"):
         bind(unnamed(), fnp.ones(3))
+
+
+@pytest.mark.parametrize("wrong", [np.ones(3), 2.0, [1.0], None], ids=["numpy", "float", "list", "None"])
+def test_bind_says_what_an_operand_must_be(wrong: Any) -> None:
+    x, add = fnp.ones(3), make("add")
+    for use in (lambda: bind(add, x, wrong), lambda: fg.jit(lambda y: bind(add, y, wrong))(x)):
+        with pytest.raises(TypeError, match="operands of bind must be arrays of funcgrad's, got") as caught:
+            use()
+        assert type(wrong).__name__ in str(caught.value) and "asarray" in str(caught.value)
