@@ -48,7 +48,7 @@ from funcgrad.transforms import (
 )
 
 if TYPE_CHECKING:
-    from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, training
+    from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, testing, training
     from funcgrad.debug import debug_nans, pure_callback
     from funcgrad.environment import (
         default_backend,
@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
-_LATER = {n: n for n in ("data", "debug", "flatten_util", "io", "lax", "losses", "nn", "optim", "random", "training")}
+_MODULES = "data debug flatten_util io lax losses nn optim random testing training"
+_LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
 _LATER |= dict.fromkeys(("load", "save"), "io")
@@ -163,6 +164,7 @@ __all__ = [
     "ShapeDtypeStruct",
     "TrainState",
     "TrainStep",
+    "testing",
     "training",
     "tree",
     "value_and_grad",
