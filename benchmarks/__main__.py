@@ -27,7 +27,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -65,6 +65,14 @@ def scripts(compiled: bool) -> list[Script]:
     return found
 
 
+class Job(NamedTuple):
+    """One process: the round it is of, whose it is, and its command."""
+
+    round: int
+    peer: str
+    command: list[str]
+
+
 class Runner:
     """Runs processes one after another and collects their lines."""
 
@@ -81,8 +89,9 @@ class Runner:
         env["TORCHINDUCTOR_CACHE_DIR"] = str((OUT / "inductor").resolve())
         self.env = env
 
-    def run(self, r: int, peer: str, command: Sequence[str]) -> None:
+    def run(self, job: Job) -> None:
         """One process; its lines are marked by the round, and progress is shown."""
+        r, peer, command = job
         self.part.write_text("")
         start = time.time()
         # compile times are a result of W7 only; elsewhere a compiled kernel may be kept from round to round
@@ -144,26 +153,32 @@ def turned(found: list[Script], r: int) -> list[Script]:
     return found[k:] + found[:k]
 
 
-def run(rounds: int, names: Iterable[str], found: list[Script], scaling: int, scale: float) -> None:
-    """Run everything; lines.json gets each line, marked by its round, and the tables grow from round to round."""
-    timed, once = [n for n in names if n not in ONCE], [n for n in names if n in ONCE]
-    scaled = [s for s in found if s.scaling]
-    families = report.FAMILIES if scaling else ()
-    runner = Runner(
-        rounds * len(timed) * len(found) + len(once) * len(found) + scaling * len(families) * len(scaled), scale
-    )
+def jobs(rounds: int, names: Sequence[str], found: list[Script], scaling: int) -> list[list[Job]]:
+    """What to run, in order: round by round, then what runs once, then the scaling curves."""
+    out = []
     for r in range(rounds):
-        for name in timed:
-            for s in turned(found, r):
-                runner.run(r, s.peer, [*s.command, name])
-        write()
-    for name in once:
-        for s in found:
-            runner.run(0, s.peer, [*s.command, name])
+        timed = [n for n in names if n not in ONCE]
+        out.append([Job(r, s.peer, [*s.command, n]) for n in timed for s in turned(found, r) if _runs(s, n, r)])
+    out.append([Job(0, s.peer, [*s.command, n]) for n in names if n in ONCE for s in found if _runs(s, n, 0)])
+    scaled = [s for s in found if s.scaling]
     for r in range(scaling):
-        for family in families:
-            for s in turned(scaled, r):
-                runner.run(r, s.peer, ["scaling.py", *s.scaling, family])
+        families = report.FAMILIES
+        out.append([Job(r, s.peer, ["scaling.py", *s.scaling, f]) for f in families for s in turned(scaled, r)])
+    return out
+
+
+def _runs(s: Script, name: str, r: int) -> bool:
+    """torch.compile has nothing of its own to do in some workloads, and says of W9 why it is left out."""
+    return s.peer != "torch-compile" or not (name in ("W5", "W8") or (name == "W9" and r > 0))
+
+
+def run(parts: list[list[Job]], scale: float) -> None:
+    """Run everything; lines.json gets each line, marked by its round, and the tables grow from part to part."""
+    runner = Runner(sum(map(len, parts)), scale)
+    for part in parts:
+        for job in part:
+            runner.run(job)
+        write()
     runner.part.unlink()
 
 
@@ -186,10 +201,10 @@ def main(argv: list[str]) -> None:
     names = named or ([] if only_scaling else QUICK if quick else TIMED + ONCE)
     if "--report" not in argv:
         found = scripts(not quick and "--no-compile" not in argv)
-        scaling = 2 if only_scaling or not (named or quick) else 0
+        scaling = 2 if only_scaling else 0 if named or quick else 1
         if quick:
             os.environ.setdefault("BENCH_WAIT", "0")
-        run(rounds, names, found, scaling, 0.1 if quick else 0.25)
+        run(jobs(rounds, names, found, scaling), 0.1 if quick else 0.25)
     print("\n" + write())
     if "--publish" in argv:
         kept = HERE / "results"
