@@ -1,8 +1,8 @@
 #!/bin/sh
 # Vulkan on a machine with an NVIDIA driver and nothing else of ours: packs what has to go there, and runs it there.
-#   benchmarks/h200.sh pack    here, after FUNCGRAD_VULKAN=1 python build_ffi.py: fills build/h200 (libraries, wheels, loader)
-#   benchmarks/h200.sh run     there, in the same tree with build/h200: prints JSON lines
-# It runs the primitives' tests on vulkan:0 and the workloads W2 and W3 (WORKLOADS names others) on the device.
+#   benchmarks/h200.sh pack    here, after python build_ffi.py: fills build/h200 (libraries, wheels, loader)
+#   benchmarks/h200.sh run     there, in the same tree with build/h200: prints the tests' results and JSON lines
+# LIBRARIES (funcgrad, jax, torch, torch-compile), PRECISIONS and WORKLOADS choose what gpu_bench.py runs.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 at="$root/build/h200"
@@ -14,7 +14,7 @@ pack() {
     # Python's version there; --no-deps, so each package is named
     "$python" -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: --python-version "${THERE:-3.12}" \
         --implementation cp --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_17_x86_64 \
-        --platform manylinux2014_x86_64 -d "$at/wheels" cffi pycparser numpy scipy-openblas32 pytest pluggy iniconfig packaging pygments
+        --platform manylinux2014_x86_64 -d "$at/wheels" cffi pycparser numpy scipy-openblas32 typing_extensions pytest pluggy iniconfig packaging pygments hypothesis sortedcontainers ml_dtypes optax absl-py
     (cd "$at/loader" && apt-get download -qq libvulkan1 libegl1 libglvnd0 libopengl0 libgl1 libglx0 libgles2)
     du -sh "$at"
 }
@@ -25,17 +25,20 @@ run() {
     ldconfig
     icd=/usr/local/nvidia/share/vulkan/icd.d/nvidia_icd.json
     [ -z "${VK_DRIVER_FILES:-}" ] && [ -e "$icd" ] && export VK_DRIVER_FILES="$icd"
+    egl=/usr/local/nvidia/share/glvnd/egl_vendor.d/10_nvidia.json
+    [ -z "${__EGL_VENDOR_LIBRARY_FILENAMES:-}" ] && [ -e "$egl" ] && export __EGL_VENDOR_LIBRARY_FILENAMES="$egl"
     site=$(mktemp -d)
     "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$site" "$at"/wheels/*.whl
-    export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1 BENCH_WAIT="${BENCH_WAIT:-2}"
+    export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1 BENCH_WAIT="${BENCH_WAIT:-0}"
     tar -C "$root" -xJf "$at/libraries.tar.xz"
     cd "$root"
-    "$python" -c 'import funcgrad as fg; d = fg.devices("vulkan"); print({"devices": [x.name for x in d]})'
-    "$python" -m pytest -q -p no:cacheprovider tests/test_vulkan.py 2>&1 | tail -n 30
-    timeout "${TEST_SECONDS:-200}" "$python" -m pytest -q -p no:cacheprovider tests/test_primitives.py -k "devices_agree_with_eval and vulkan" 2>&1 | tail -n 30
+    timeout "${TEST_SECONDS:-200}" "$python" -m pytest -q -p no:cacheprovider tests/test_primitives.py tests/test_vulkan.py -k vulkan 2>&1 | tail -n 30
     cd benchmarks
-    for w in ${WORKLOADS:-W2 W3}; do
-        FUNCGRAD_PLATFORMS=vulkan timeout 150 "$python" fg_bench.py "$w" 2>&1 | tail -n 12 || echo "{\"workload\": \"$w\", \"error\": \"failed\"}"
+    for library in ${LIBRARIES:-funcgrad}; do
+        for precision in ${PRECISIONS:-float32 tensorfloat32}; do
+            timeout "${BENCH_SECONDS:-100}" "$python" gpu_bench.py "$library" "$precision" ${WORKLOADS:-W1 W2 W3 W4 W6 W9 W10 large-gpt} ||
+                echo "{\"peer\": \"$library $precision\", \"error\": \"failed\"}"
+        done
     done
 }
 
