@@ -119,7 +119,12 @@ def cuda_torch(module):
     def waiting(f, *args, **kwargs):
         return times(lambda: (f(), torch.cuda.synchronize()), *args, **kwargs)
 
-    module.times = waiting
+    def w1():  # without the part whose batches are numpy arrays
+        params, x, y = wl.w1()
+        p = module.mlp_p(params)
+        module.train(wl.W1["name"], module.mlp_loss, p, x, y, module.adam(p), 2000, 50, 5, module.us, "us")
+
+    module.times, module.run_w1 = waiting, w1
 
 
 def main():

@@ -15,10 +15,10 @@ from funcgrad.passes.pipeline import prepare
 from funcgrad.primitive import Primitive
 from funcgrad.runtime import device
 from funcgrad.runtime.plan import Plan
+from funcgrad.runtime.vulkan.emitter import VulkanEmitter
 from funcgrad.runtime.vulkan.executable import Executable, Pipelines
 from funcgrad.runtime.vulkan.memory import Memory, Slice, VulkanArray, count_devices
 from funcgrad.runtime.vulkan.probe import probe
-from funcgrad.runtime.vulkan.program import VulkanEmitter
 
 __all__ = ["VulkanDevice", "found"]
 

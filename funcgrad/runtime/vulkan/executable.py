@@ -17,8 +17,9 @@ from funcgrad.primitive import Primitive
 from funcgrad.runtime import ggml
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.spirv.lower import Lowered, lower
+from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.memory import Memory, MemoryFull, Slice, VulkanArray, read_together
-from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Launches, Program, Symbol, WhileLoop
+from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Program, WhileLoop
 
 __all__ = ["Executable", "Fallback", "Pipelines"]
 

@@ -13,160 +13,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
-from funcgrad.runtime.spirv.kernel import Dispatch
 from funcgrad.runtime.spirv.lower import Lowered
-from funcgrad.runtime.spirv.words import Peak
+from funcgrad.runtime.vulkan.hazards import Hazards
+from funcgrad.runtime.vulkan.launches import Launches, Symbol
+from funcgrad.runtime.vulkan.peaks import PEAK_BYTES, Peaks
 
-__all__ = ["Branch", "Call", "HostLoop", "Launches", "Program", "Symbol", "VulkanEmitter", "WhileLoop"]
+__all__ = ["Branch", "Call", "HostLoop", "Program", "WhileLoop"]
 
 LONGEST = 1 << 15  # launches of a loop that is written out
-MOST_PEAKS = 1 << 14  # largest magnitudes of operands that a program keeps, at the front of the scratch memory
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
-MAP, DOT = 0, 2
+MAP = 0
 CONST = 1  # MAP's instruction for a constant
 ITEM = (4, 2, 2, 4, 4, 1)  # bytes of an element by the dtype's code
-Ints = tuple[int, ...]
-PRECISIONS = {None: 0, "default": 0, "highest": 0, "float32": 0, "high": 1, "tensorfloat32": 1, "float16": 2}
-
-
-class VulkanEmitter(Emitter):
-    """Lowers for devices without caches to care for; a product's words end with its precision."""
-
-    tiled = False
-    columns = 1 << 28
-    precision: str | None = None
-
-    def dot(
-        self, x: Any, y: Any, lc: Ints, rc: Ints, lb: Ints = (), rb: Ints = (), precision: str | None = None
-    ) -> Any:
-        self.precision = precision
-        try:
-            return super().dot(x, y, lc, rc, lb, rb)
-        finally:
-            self.precision = None
-
-    def node(self, kind: int, words: list[int], *args: Any, **kwargs: Any) -> Node:
-        if kind == DOT:
-            words.append(PRECISIONS.get(self.precision, 0))
-        return super().node(kind, words, *args, **kwargs)
-
-
-class Symbol(NamedTuple):
-    """A place in memory: a number in the program's table of addresses, and bytes from there."""
-
-    number: int
-    offset: int
-
-
-class Launches:
-    """Kernels that run one after another without the host; ``which`` and ``offset`` are their tables of addresses."""
-
-    def __init__(self) -> None:
-        self.codes: list[bytes] = []  # by kernel
-        self.subgroups: list[int] = []
-        self._known: dict[tuple[bytes, int], int] = {}
-        self._blocks: list[_Arrays] = []
-        self._open = _Block()
-
-    def add(self, d: Dispatch, entries: Sequence[Symbol], barrier: bool, node: int) -> None:
-        """Append one launch."""
-        b = self._open
-        b.kernels.append(self._kernel(d.code, d.subgroup))
-        b.groups.append(d.groups)
-        b.sizes.append(len(entries))
-        b.which += [e.number for e in entries]
-        b.offset += [e.offset for e in entries]
-        b.barrier.append(barrier)
-        b.nodes.append(node)
-
-    def _kernel(self, code: bytes, subgroup: int) -> int:
-        found = self._known.get((code, subgroup))
-        if found is None:
-            found = self._known[code, subgroup] = len(self.codes)
-            self.codes.append(code)
-            self.subgroups.append(subgroup)
-        return found
-
-    def repeat(self, body: Launches, numbers: Any, offsets: Any, node: int) -> None:
-        """Append another's launches once for each row of two tables: what its numbers stand for here."""
-        whole = body.whole()
-        if not whole.kernels.size:
-            return
-        times = len(numbers)
-        local, bound = whole.which >= 0, np.maximum(whole.which, 0)
-        kernel = np.array([self._kernel(c, s) for c, s in zip(body.codes, body.subgroups, strict=True)])
-        barrier = whole.barrier.copy()
-        barrier[0] = True
-        self._blocks.append(self._open.arrays())
-        self._blocks.append(
-            _Arrays(
-                np.tile(kernel[whole.kernels], times),
-                np.tile(whole.groups, (times, 1)),
-                np.tile(whole.sizes, times),
-                np.where(local, numbers[:, bound], whole.which).reshape(-1),
-                (np.where(local, offsets[:, bound], 0) + whole.offset).reshape(-1),
-                np.tile(barrier, times),
-                np.full(len(whole.kernels) * times, node),
-            )
-        )
-        self._open = _Block()
-
-    def whole(self) -> _Arrays:
-        """All launches as arrays."""
-        self._blocks = [_joined([*self._blocks, self._open.arrays()])]
-        self._open = _Block()
-        return self._blocks[0]
-
-    @property
-    def count(self) -> int:
-        """How many launches there are."""
-        return sum([len(b.kernels) for b in self._blocks]) + len(self._open.kernels)
-
-
-class _Arrays(NamedTuple):
-    """Launches as arrays: their kernels' numbers, groups, sizes of their tables, the tables, and more."""
-
-    kernels: Any
-    groups: Any
-    sizes: Any
-    which: Any
-    offset: Any
-    barrier: Any
-    nodes: Any
-
-
-class _Block:
-    """Launches as lists."""
-
-    def __init__(self) -> None:
-        self.kernels: list[int] = []
-        self.groups: list[tuple[int, int, int]] = []
-        self.sizes: list[int] = []
-        self.which: list[int] = []
-        self.offset: list[int] = []
-        self.barrier: list[bool] = []
-        self.nodes: list[int] = []
-
-    def arrays(self) -> _Arrays:
-        """The same as arrays."""
-        return _Arrays(
-            np.array(self.kernels, np.int64),
-            np.array(self.groups, np.uint32).reshape(-1, 3),
-            np.array(self.sizes, np.int64),
-            np.array(self.which, np.int64),
-            np.array(self.offset, np.int64),
-            np.array(self.barrier, np.uint8),
-            np.array(self.nodes, np.int64),
-        )
-
-
-def _joined(blocks: Sequence[_Arrays]) -> _Arrays:
-    return _Arrays(*[np.concatenate(columns) for columns in zip(*blocks, strict=True)])
 
 
 class Call(NamedTuple):
@@ -248,15 +110,14 @@ class Program:
         self.scratch_bytes = 0
         self.constants = {} if constants is None else constants  # by identity: the number and the array
         self.items: list[Any] = []
-        self._rotation = 4 * MOST_PEAKS
-        self._hazards = _Hazards()
+        self._rotation = PEAK_BYTES
+        self._hazards = Hazards()
         self.is_root = constants is None
-        self._peaks: dict[tuple[Symbol, Any], tuple[Symbol, int]] = {}  # by region: where, and its bytes
-        self._peak_count = 0
+        self._peaks = Peaks(self.scratch)
         for n, node in enumerate(plan.nodes):
             if not node.elided:
                 self._node(n, node)
-        if self._peak_count:
+        if self._peaks.count:
             self._clear_peaks()
 
     @property
@@ -303,7 +164,7 @@ class Program:
         """Places in the scratch memory, behind those of earlier kernels."""
         sizes = [-(-n // ALIGN) * ALIGN for n in sizes]
         if self._rotation + sum(sizes) > ROTATE:
-            self._rotation = 4 * MOST_PEAKS
+            self._rotation = PEAK_BYTES
         out = []
         for n in sizes:
             out.append(Symbol(self.scratch, self._rotation))
@@ -323,12 +184,13 @@ class Program:
         verbs = {LOOP: self._loop, WHILE: self._while, COND: self._cond, HOST: self._host}
         if node.kind in verbs:
             verbs[node.kind](n, node)
-            self._peaks.clear()
+            self._peaks.forget_all()
             return
         made = self.lower(node.kind, node.words)
         scratch = self._take_scratch(made.scratch)
         touched = self._touched(node)
-        done = self._find_peaks(node, made.peaks, scratch) if self.is_root else frozenset()
+        places = [(self._at(node, p.slot, p.offset), p) for p in made.peaks] if self.is_root else []
+        done = self._peaks.find(places, scratch)
         touched += [(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
         launches = self._launches()
         barrier: bool | None = self._hazards.meets(touched)
@@ -339,44 +201,13 @@ class Program:
             placed = [Symbol(e.number, e.offset + off) for e, (_, off) in zip(entries, d.table, strict=True)]
             launches.add(d, placed, not d.free if barrier is None else barrier, n)
             barrier = None
-        self._forget_peaks(touched)
-
-    def _find_peaks(self, node: Node, peaks: Sequence[Peak], scratch: list[Symbol]) -> frozenset[int]:
-        """Let ``scratch`` be where the peaks are kept; return the dispatches that are not needed."""
-        done: set[int] = set()
-        for p in peaks:
-            where = self._at(node, p.slot, p.offset)
-            found = self._peaks.get((where, p.layout))
-            if found is None:
-                if self._peak_count == MOST_PEAKS:
-                    continue
-                found = Symbol(self.scratch, 4 * self._peak_count), p.nbytes
-                self._peak_count += 1
-                self._peaks[where, p.layout] = found
-                done.add(p.clear)  # a first launch clears them all
-            else:
-                done |= {p.clear, p.find}
-            scratch[p.scratch] = found[0]
-        return frozenset(done)
-
-    def _forget_peaks(self, touched: Sequence[tuple[Symbol, int, bool]]) -> None:
-        """Peaks of what is written are known no more."""
-        if self._peaks:
-            for where, nbytes, written in touched:
-                if written:
-                    gone = [
-                        k for k, (_, size) in self._peaks.items()
-                        if k[0].number == where.number
-                        and k[0].offset < where.offset + nbytes and where.offset < k[0].offset + size
-                    ]  # fmt: skip
-                    for k in gone:
-                        del self._peaks[k]
+        self._peaks.forget(touched)
 
     def _clear_peaks(self) -> None:
         """Put a launch in front that sets all peaks to 0."""
-        first, count = Launches(), self._peak_count
+        first = Launches()
         # a MAP without operands: its one result is a constant
-        words = [1, count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4, CONST, 0, 0, 0, 0, 0]
+        words = [1, self._peaks.count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4, CONST, 0, 0, 0, 0, 0]
         for d in self.lower(MAP, words).dispatches:
             first.add(d, [Symbol(self.scratch, offset) for _, offset in d.table], True, 0)
         self.items.insert(0, first)
@@ -508,28 +339,3 @@ class _Words:
         start = self.next
         self.next += count
         return self.words[start : self.next]
-
-
-class _Hazards:
-    """What kernels since the last barrier read and wrote."""
-
-    def __init__(self) -> None:
-        self._touched: dict[int, list[tuple[int, int, bool]]] = {}
-
-    def wait(self) -> None:
-        """A barrier comes before whatever is next."""
-        self._touched = {-1: []}
-
-    def meets(self, touched: Sequence[tuple[Symbol, int, bool]]) -> bool:
-        """Note what a kernel touches (place, bytes, whether it is written); return whether it must wait."""
-        must = -1 in self._touched or any(self._conflicts(*t) for t in touched)
-        if must:
-            self._touched = {}
-        for where, nbytes, written in touched:
-            piece = (where.offset, where.offset + nbytes, written)
-            self._touched.setdefault(where.number, []).append(piece)
-        return must
-
-    def _conflicts(self, where: Symbol, nbytes: int, written: bool) -> bool:
-        start, stop = where.offset, where.offset + nbytes
-        return any((written or w) and start < b and a < stop for a, b, w in self._touched.get(where.number, ()))
