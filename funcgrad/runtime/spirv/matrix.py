@@ -139,9 +139,8 @@ def _largest(p: Product, number: int, target: Target) -> Dispatch:
     x, out = k.operand(0, "q"), k.operand(1, "u")
     count = math.prod(p.batch) * extent * p.k // 4
     each = 8
-    groups = -(-count // (THREADS * each))
-    wide = min(groups, 65535)
-    base = (k.group(0) + k.group(1) * wide) * (THREADS * each) + k.thread()
+    groups = spread_groups(-(-count // (THREADS * each)), target)
+    base = (k.group(0) + k.group(1) * groups[0]) * (THREADS * each) + k.thread()
     most = k.variable(0, "u")
     for e in range(each):
         i = base + e * THREADS
@@ -161,7 +160,7 @@ def _largest(p: Product, number: int, target: Target) -> Dispatch:
         ids = [k.const(n, "u").id for n in (1, 0)]  # device scope, relaxed
         k.a.result("AtomicUMax", k.type("u"), out.pointer(0), *ids, most.get().id)
     table = ((v.slot, v.offset), (~(1 + number), 0))
-    return Dispatch(k.code(), (wide, -(-groups // wide), 1), table, SUBGROUP, free=number == 1)
+    return Dispatch(k.code(), groups, table, SUBGROUP, free=number == 1)
 
 
 def _scale(k: Kernel, bits: Value) -> tuple[Value, Value]:

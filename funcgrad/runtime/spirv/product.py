@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
-from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, spread_groups
 
 __all__ = ["Product", "View", "batch_index", "join", "lowest", "offset", "parse", "smaller", "sum_of"]
 
@@ -63,7 +63,8 @@ def join(p: Product, splits: int, target: Target) -> Dispatch:
     k, count = Kernel(target, (128, 1, 1)), math.prod(p.batch) * p.m * p.n
     c, first = lowest(p.c, (*p.batch, p.m, p.n))
     parts, out = memory(k, 0, p.dtype), memory(k, 1, c.dtype)
-    i = (k.group(0) + k.group(1) * min(math.ceil(count / 128), 65535)) * 128 + k.thread()
+    groups = spread_groups(math.ceil(count / 128), target)
+    i = (k.group(0) + k.group(1) * groups[0]) * 128 + k.thread()
     with k.if_(i < count):
         total = load(parts, i)
         for s in range(1, splits):
@@ -72,8 +73,7 @@ def join(p: Product, splits: int, target: Target) -> Dispatch:
         index = [*batch_index(rest // p.m, p.batch), rest % p.m, n]
         where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
         store(out, where, total)
-    x = min(math.ceil(count / 128), 65535)
-    return Dispatch(k.code(), (x, math.ceil(math.ceil(count / 128) / x), 1), ((~0, 0), (c.slot, c.offset)))
+    return Dispatch(k.code(), groups, ((~0, 0), (c.slot, c.offset)))
 
 
 def smaller(x: Value, limit: int) -> Value:
