@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any
 
@@ -94,6 +95,52 @@ def test_attention_with_wrong_shapes() -> None:
             nn.dot_product_attention(x, k, v)
     with pytest.raises(ShapeError, match="heads must divide features"):
         nn.MultiHeadAttention(6, 4, key=random.key(0))
+
+
+def rotated64(x: Any, base: float) -> Any:
+    """Each pair of features as a complex number, turned by its position times its frequency."""
+    half = x.shape[-1] // 2
+    angle = np.arange(x.shape[1])[:, None, None] * base ** (-np.arange(half) / half)
+    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angle)
+    return np.concatenate([z.real, z.imag], -1)
+
+
+@pytest.mark.parametrize("base", [10000.0, 100])
+@pytest.mark.parametrize("across", [False, True])
+def test_attention_with_rotary_positions(base: float, across: bool, device: str) -> None:
+    mha = nn.MultiHeadAttention(12, 3, key=random.key(4), rope=base)
+    x, source = R.normal(size=(2, 6, 12)).astype("f"), R.normal(size=(2, 4 if across else 6, 12)).astype("f")
+    source = source if across else x
+
+    def heads64(layer: Any, of: Any) -> Any:
+        y = of.astype(float) @ np.asarray(layer.kernel, float) + np.asarray(layer.bias, float)
+        return y.reshape(*y.shape[:2], 3, 4)
+
+    q, k = rotated64(heads64(mha.query, x), base), rotated64(heads64(mha.key, source), base)
+    mixed = attention64(q, k, heads64(mha.value, source), np.ones((2, 6, source.shape[1]), bool)).reshape(x.shape)
+    want = mixed @ np.asarray(mha.output.kernel, float) + np.asarray(mha.output.bias, float)
+    close(mha(fnp.asarray(x), fnp.asarray(source) if across else None), want, 2e-5)
+    plain = mha(fnp.asarray(x)) - dataclasses.replace(mha, rope=None)(fnp.asarray(x))
+    assert np.abs(np.asarray(plain)).max() > 1e-3
+
+
+def test_rotary_attention_knows_distances_only(device: str) -> None:
+    """A token that comes two places later is seen as before by what comes two places later as well."""
+    mha = nn.MultiHeadAttention(8, 2, key=random.key(5), rope=10000.0)
+    x = R.normal(size=(1, 5, 8)).astype("f")
+    later = np.concatenate([R.normal(size=(1, 2, 8)).astype("f"), x], axis=1)
+    hidden = fnp.asarray(np.arange(7) >= 2)[None, None, None]
+    close(mha(fnp.asarray(later), mask=hidden)[:, 2:], mha(fnp.asarray(x)), 2e-5)
+    backwards = np.asarray(mha(fnp.asarray(x[:, ::-1].copy())))[:, ::-1]
+    assert np.abs(backwards - np.asarray(mha(fnp.asarray(x)))).max() > 1e-3  # but it does know order
+
+
+def test_rotary_attention_refuses_what_cannot_be_rotated() -> None:
+    for bad in (0.0, -1.0, float("inf"), float("nan"), True, "10000"):
+        with pytest.raises(ValueError, match="MultiHeadAttention: rope must be None or a positive number"):
+            nn.MultiHeadAttention(8, 2, key=random.key(0), rope=bad)  # type: ignore[arg-type]
+    with pytest.raises(ShapeError, match="features / heads must be even for rope, got 3"):
+        nn.MultiHeadAttention(6, 2, key=random.key(0), rope=100.0)
 
 
 def test_rope_is_a_rotation_in_float64(device: str) -> None:
@@ -251,6 +298,28 @@ def test_sequential_gives_keys_to_what_takes_them() -> None:
 
 
 # -- trees -------------------------------------------------------------------------------------------------------
+def test_dataclasses_replace_sets_fields_of_a_module_with_its_own_init() -> None:
+    dropout = nn.Dropout(0.5)
+    mha = nn.MultiHeadAttention(8, 2, key=random.key(0), dropout=0.5)
+    changed = dataclasses.replace(mha, heads=4, dropout=nn.Dropout(0.0))
+    assert (changed.heads, changed.dropout.rate, mha.heads, mha.dropout.rate) == (4, 0.0, 2, 0.5)
+    assert changed.query is mha.query and dataclasses.replace(dropout, rate=0.25).rate == 0.25
+    assert type(changed) is nn.MultiHeadAttention and fg.tree.structure(changed) != fg.tree.structure(mha)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'heads'"):
+        nn.MultiHeadAttention(8, key=random.key(0))  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="unexpected keyword argument"):
+        dataclasses.replace(mha, nothing=1)
+
+    @nn.module
+    class Doubled:  # whose parameters are its fields: it makes them itself
+        scale: Any
+
+        def __init__(self, scale: Any):
+            object.__setattr__(self, "scale", 2 * scale)
+
+    assert dataclasses.replace(Doubled(1.0), scale=5.0).scale == 10.0
+
+
 def test_modules_are_frozen_trees_that_print() -> None:
     layer = nn.Linear(2, 3, key=random.key(0), dtype="float32")
     with pytest.raises(AttributeError):

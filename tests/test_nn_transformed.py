@@ -40,6 +40,10 @@ LAYERS: dict[str, tuple[Any, tuple[int, ...]]] = {
         lambda d: (nn.MultiHeadAttention(4, 2, key=KEY, dtype=d), lambda a, x: a(x, is_causal=True)),
         (2, 3, 4),
     ),
+    "rotary attention": (
+        lambda d: plain(nn.MultiHeadAttention(4, 2, key=KEY, rope=100.0, dtype=d)),
+        (2, 3, 4),
+    ),
     "gru": (lambda d: (nn.GRUCell(4, 3, key=KEY, dtype=d), lambda c, x: nn.scan_cell(c, x)[1]), (2, 4, 4)),
     "lstm": (lambda d: (nn.LSTMCell(4, 3, key=KEY, dtype=d), lambda c, x: nn.scan_cell(c, x)[1]), (2, 4, 4)),
     "rope": (lambda d: (None, lambda _, x: nn.rope(x)), (2, 3, 1, 4)),

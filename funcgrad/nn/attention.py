@@ -126,9 +126,20 @@ def sinusoidal_positions(length: int, features: int, *, base: float = 10000.0) -
     return fnp.concatenate([fnp.sin(angles), fnp.cos(angles)], axis=-1)
 
 
+def _check_rope(base: Any, features: int) -> None:
+    if isinstance(base, bool) or not isinstance(base, (int, float)) or not 0 < base < math.inf:
+        raise ValueError(message("MultiHeadAttention", "rope must be None or a positive number", repr(base)))
+    if features % 2:
+        requirement = "features / heads must be even for rope"
+        raise ShapeError(message("MultiHeadAttention", requirement, str(features), "another number of heads"))
+
+
 @module
 class MultiHeadAttention:
     """Self- or cross-attention with learned projections: (batch, length, features) to the same shape.
+
+    ``rope``, the base of :func:`rope` (10000.0 is usual), rotates queries and keys by their positions 0, 1, ...; None
+    does not.  Features / heads must be even for it.
 
     >>> mha = MultiHeadAttention(8, 2, key=random.key(0))
     >>> mha(fnp.ones((1, 3, 8)), is_causal=True).shape
@@ -141,15 +152,27 @@ class MultiHeadAttention:
     output: Linear
     dropout: Dropout
     heads: int = static()
+    rope: float | None = static(default=None)
 
     def __init__(
-        self, features: int, heads: int, *, key: Any, use_bias: bool = True, dropout: float = 0.0, dtype: Any = float
+        self,
+        features: int,
+        heads: int,
+        *,
+        key: Any,
+        use_bias: bool = True,
+        dropout: float = 0.0,
+        rope: float | None = None,
+        dtype: Any = float,
     ):
         if features % heads:
             raise ShapeError(message("MultiHeadAttention", "heads must divide features", f"{heads} and {features}"))
+        if rope is not None:
+            _check_rope(rope, features // heads)
         keys = random.split(key, 4)
         parts = [Linear(features, features, key=k, use_bias=use_bias, dtype=dtype) for k in keys]
-        fill(self, query=parts[0], key=parts[1], value=parts[2], output=parts[3], dropout=Dropout(dropout), heads=heads)
+        named = dict(zip(("query", "key", "value", "output"), parts, strict=True))
+        fill(self, **named, dropout=Dropout(dropout), heads=heads, rope=rope)
 
     def __call__(
         self,
@@ -168,6 +191,8 @@ class MultiHeadAttention:
             return y.reshape((*y.shape[:-1], self.heads, y.shape[-1] // self.heads))
 
         q, k, v = split(self.query, x), split(self.key, source), split(self.value, source)
+        if self.rope is not None:
+            q, k = [fnp.astype(rope(y, base=self.rope), y.dtype) for y in (q, k)]  # angles are float32
         mixed = dot_product_attention(q, k, v, mask=mask, is_causal=is_causal)
         out = self.output(mixed.reshape((*x.shape[:-1], mixed.shape[-2] * mixed.shape[-1])))
         return self.dropout(out, key=key, deterministic=deterministic or self.dropout.rate == 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ def module(cls: type) -> Any:
     """Class decorator: a frozen dataclass that is a pytree and prints its leaves as types.
 
     The class may define ``__init__``, which sets fields through ``object.__setattr__`` (see :func:`fill`).
+    ``dataclasses.replace`` works all the same: what is given all the fields, by name, has them set as they are.
 
     >>> @module
     ... class Scale:
@@ -54,10 +56,31 @@ def module(cls: type) -> Any:
     Scale(factor=f32[])
     """
     made: Any = dataclasses.dataclass(frozen=True, init="__init__" not in cls.__dict__, repr=False, eq=False)(cls)
+    if "__init__" in cls.__dict__:
+        made.__init__ = _also_from_fields(made)
     if "__repr__" not in cls.__dict__:
         made.__repr__ = _repr
     tree.register_dataclass(made)
     return made
+
+
+def _also_from_fields(cls: Any) -> Callable[..., None]:
+    """The ``__init__`` of a class, which takes all fields by name as well, as ``dataclasses.replace`` gives them."""
+    init: Callable[..., None] = cls.__init__
+    names = {f.name for f in dataclasses.fields(cls)}
+    try:
+        inspect.signature(init).bind(None, **dict.fromkeys(names))
+    except TypeError:
+
+        @functools.wraps(init)
+        def from_fields(self: Any, *args: Any, **kwargs: Any) -> None:
+            if not args and kwargs.keys() == names:
+                fill(self, **kwargs)
+            else:
+                init(self, *args, **kwargs)
+
+        return from_fields
+    return init  # its parameters are the fields
 
 
 def fill(self: Any, **fields: Any) -> None:
