@@ -131,6 +131,17 @@ def fake(values: list[float]) -> Any:
     return lambda state, batch: (state + 1, {"loss": values[int(state) // 2]})
 
 
+def test_columns_that_say_nothing_are_not_printed() -> None:
+    """Whether every loss was finite and how many steps were skipped: only where some were not, or were."""
+    _, history = training.fit(TS, start(), rows(), epochs=2, progress=False)
+    assert history.epochs["finite"].tolist() == [1, 1] and history.epochs["skipped"].tolist() == [0, 0]
+    assert str(history).splitlines()[0].split() == ["epoch", "step", "loss", "grad_norm"]
+    assert "finite" not in history._repr_html_() and "skipped" not in history._repr_html_()
+    history.epochs.append({"epoch": 2, "step": 15, "loss": 1.0, "finite": 0.8, "skipped": 1.0})
+    assert str(history).splitlines()[0].split() == ["epoch", "step", "loss", "finite", "grad_norm", "skipped"]
+    assert "<td>finite</td>" in history._repr_html_()
+
+
 def test_early_stopping() -> None:
     values = [3.0, 2.0, 2.5, float("nan"), 1.95, 2.0, 2.0, 2.0, 1.0]
     for delta, want in ((0.0, 8), (0.1, 5)):  # 1.95 is an improvement on 2.0, but not by 0.1
@@ -187,6 +198,24 @@ def test_plot(tmp_path: Path) -> None:
     assert len(shown) == 1
 
 
+def test_a_metric_of_aux_is_drawn_with_its_twin() -> None:
+    pytest.importorskip("matplotlib")
+    ts = fg.make_train_step(
+        lambda w, b: (loss(w, b), {"error": fnp.abs(w).sum(), "b": w[0]}), optim.sgd(0.1), has_aux=True
+    )
+    found = {"loss": 1.0, "error": 2.0}
+    _, history = training.fit(ts, ts.init(fnp.zeros(3)), rows(), epochs=2, progress=False, evaluate=lambda s: found)
+    figure = history.plot()
+    drawn = {a.get_ylabel(): [line.get_label() for line in a.lines] for a in figure.axes if a.axison}
+    assert drawn == {
+        "loss": ["loss of each step", "loss", "val_loss"],
+        "aux.error": ["aux.error of each step", "aux.error", "val_error"],
+    }
+    history.epochs.append({"epoch": 2, "step": 15, "error": 0.5})  # a metric of that name is nearer
+    drawn = {a.get_ylabel(): [line.get_label() for line in a.lines] for a in history.plot().axes if a.axison}
+    assert drawn == {"loss": ["loss of each step", "loss", "val_loss"], "error": ["error", "val_error"]}
+
+
 def test_plots_of_what_is_not_there() -> None:
     """Gaps are bridged, empty charts say so, an epoch's rows without steps are drawn over epochs."""
     pytest.importorskip("matplotlib")
@@ -229,6 +258,22 @@ def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
     training.fit(TS, start(), rows(), epochs=2)
     text = capsys.readouterr().err
     assert "10/10" in text and "loss=" in text
+
+
+def test_progress_in_a_notebook_is_no_error(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without ipywidgets a line of stdout, no warning (which would be an error here) and nothing on stderr."""
+    tqdm = pytest.importorskip("tqdm")
+    shell = SimpleNamespace(config={"IPKernelApp": {}})
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "ipywidgets", None)  # type: ignore[arg-type]
+    for name in ("auto", "autonotebook", "notebook"):  # which look when they are imported
+        monkeypatch.delitem(sys.modules, f"tqdm.{name}", raising=False)
+        monkeypatch.delattr(tqdm, name, raising=False)
+    training.fit(TS, start(), rows(), epochs=2)
+    out, err = capsys.readouterr()
+    assert "10/10" in out and err == ""
 
 
 # -- checkpoints -------------------------------------------------------------------------------------------------

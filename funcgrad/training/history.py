@@ -21,6 +21,7 @@ __all__ = ["History", "Table", "numbers_of"]
 
 FIRST = ["epoch", "step", "loss", "val_loss"]
 ACROSS = 3  # charts side by side
+USUAL = {"finite": 1.0, "skipped": 0.0}  # columns that say something only when they differ from this
 STEPS: dict[str, Any] = {"linewidth": 0.8, "alpha": 0.5}
 EPOCHS: dict[str, Any] = {"marker": "o", "markersize": 4}
 
@@ -102,8 +103,12 @@ class History:
         """The values by epoch, or by step for what only steps have."""
         return self.epochs[name] if name in self.epochs else self.steps[name]
 
+    def _shown(self) -> list[str]:
+        """The columns that are printed: not those that only say that every step was as it should be."""
+        return [n for n in self.epochs.names if n not in USUAL or (self.epochs[n] != USUAL[n]).any()]
+
     def __str__(self) -> str:
-        names = self.epochs.names
+        names = self._shown()
         if not names:
             return "no epochs"
         columns = [[name, *[f"{v:.6g}" for v in self.epochs[name]]] for name in names]
@@ -114,7 +119,7 @@ class History:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        names = self.epochs.names
+        names = self._shown()
         rows = [names, *[[f"{v:.6g}" for v in row] for row in zip(*[self.epochs[n] for n in names], strict=True)]]
         cells = ["".join(f"<td>{escape(c)}</td>" for c in row) for row in rows]
         return f"<table>{''.join(f'<tr>{c}</tr>' for c in cells)}</table>"
@@ -122,11 +127,12 @@ class History:
     def plot(self, path: str | os.PathLike[str] | None = None, names: Sequence[str] | None = None) -> Any:
         """Draw metrics over steps (thin) and epochs (dots), each with its ``val_`` twin; return matplotlib's figure.
 
-        ``names`` are "loss" and what else has a ``val_`` twin, by default.  With ``path`` the figure is written there.
-        Raises ImportError without matplotlib.
+        ``names`` are "loss" and what else has a ``val_`` twin, by default; that of ``aux.accuracy``, from a loss with
+        ``has_aux``, is ``val_accuracy``.  With ``path`` the figure is written there.  Raises ImportError without
+        matplotlib.
         """
         if names is None:
-            names = [n for n in self.epochs.names if n == "loss" or f"val_{n}" in self.epochs] or ["loss"]
+            names = [n for n in self.epochs.names if n == "loss" or self._twin(n) in self.epochs] or ["loss"]
         columns = min(len(names), ACROSS)
         rows = -(-len(names) // ACROSS)
         figure = new_figure("History.plot", 6.4 * columns, 4.0 * rows)
@@ -139,10 +145,15 @@ class History:
             figure.savefig(path, dpi=150)
         return figure
 
+    def _twin(self, name: str) -> str:
+        """What ``evaluate`` calls a metric of the steps."""
+        bare = name.removeprefix("aux.")
+        return f"val_{name}" if f"val_{name}" in self.epochs or bare in self.epochs else f"val_{bare}"
+
     def _draw(self, axes: Any, name: str) -> None:
         place = "step" if "step" in self.epochs or not len(self.epochs) else "epoch"
         drawn = [place == "step" and _line(axes, self.steps, place, name, f"{name} of each step", STEPS)]
-        drawn += [_line(axes, self.epochs, place, series, series, EPOCHS) for series in (name, f"val_{name}")]
+        drawn += [_line(axes, self.epochs, place, series, series, EPOCHS) for series in (name, self._twin(name))]
         axes.set_xlabel(place)
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.set_ylabel(name)

@@ -6,6 +6,8 @@ import copy
 import importlib
 import math
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -47,7 +49,8 @@ def fit(
     function from an epoch's number to an iterable, or an iterable that gives the same batches again.
 
     ``evaluate(state)`` returns metrics after each epoch, recorded with ``val_`` before their names.  ``callbacks`` are
-    :class:`Callback` objects or functions of the :class:`Run`.  ``progress`` shows a bar where tqdm is installed.
+    :class:`Callback` objects or functions of the :class:`Run`.  ``progress`` shows a bar where tqdm is installed:
+    in a notebook a widget, where ipywidgets is there too, or a line of the cell's output.
     ``prefetch`` batches are made ahead in a thread.
 
     With ``checkpoint``, a path, everything is written there after each epoch, after every ``checkpoint_every`` steps,
@@ -212,6 +215,12 @@ def _rows(batches: Batches, position: dict[str, Any]) -> Iterator[Any]:
         yield next(it)
 
 
+def _in_notebook() -> bool:
+    """Whether a kernel of Jupyter's runs this, where stderr looks like an error."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return "IPKernelApp" in getattr(shell, "config", ())
+
+
 class _Bar:
     """A progress bar of tqdm's, or nothing."""
 
@@ -219,10 +228,13 @@ class _Bar:
         self.bar: Any = None
         if wanted:
             try:
-                module = importlib.import_module("tqdm")
+                with warnings.catch_warnings():  # a notebook without ipywidgets has a line in place of the widget
+                    warnings.filterwarnings("ignore", message="IProgress not found")
+                    module = importlib.import_module("tqdm.auto")
             except ImportError:
                 return
-            self.bar = module.tqdm(total=total, initial=run.step, unit="step", dynamic_ncols=True)
+            file = sys.stdout if _in_notebook() else sys.stderr
+            self.bar = module.tqdm(total=total, initial=run.step, unit="step", dynamic_ncols=True, file=file)
 
     def __enter__(self) -> _Bar:
         return self
