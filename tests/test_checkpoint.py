@@ -263,3 +263,12 @@ def test_which_branch_was_taken_is_kept() -> None:
         ((), True)
     ]
     same_bits(fg.grad(fg.checkpoint(f))(X), fg.grad(f)(X))
+
+
+def test_policies_print_how_they_were_made() -> None:
+    assert "0x" not in repr(P) and repr(P).startswith("checkpoint_policies(everything_saveable, nothing_saveable")
+    named = P.save_only_these_names("hidden", "early")
+    assert repr(named) == "save_only_these_names('early', 'hidden')"
+    assert repr(P.save_any_names_but_these("rest")) == "save_any_names_but_these('rest')"
+    both = P.save_from_both_policies(P.dots_saveable, named)
+    assert repr(both) == "save_from_both_policies(dots_saveable, save_only_these_names('early', 'hidden'))"

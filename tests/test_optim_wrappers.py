@@ -359,3 +359,13 @@ def test_hyperparameters_of_a_train_step():
         before = np.asarray(state.params)
         state, _ = ts.step(optim.with_hyperparams(state, learning_rate=rate), fnp.ones(2))
         np.testing.assert_allclose(np.asarray(state.params), before - rate)
+
+
+def test_multi_steps_prints_what_it_accumulates() -> None:
+    def growing(count):
+        return 1 + count
+
+    assert (
+        repr(optim.MultiSteps(optim.sgd(1.0), 4)) == f"MultiSteps({optim.with_extra_args_support(optim.sgd(1.0))!r}, 4)"
+    )
+    assert repr(optim.MultiSteps(optim.adam(1.0), growing)).endswith(", growing)")

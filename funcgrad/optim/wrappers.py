@@ -163,6 +163,10 @@ class MultiSteps:
         self._skip = should_skip_update_fn
         self._dtype = accumulator_dtype
 
+    def __repr__(self) -> str:
+        k = getattr(self._every_k, "__name__", self._every_k)
+        return f"MultiSteps({self.inner_opt!r}, {k})"
+
     def init(self, params: Tree) -> MultiStepsState:
         """The state before the first call."""
         info = () if self._skip is None else self._skip(zeros_like(params), zero_count(), params)[1]

@@ -178,7 +178,7 @@ def save_from_both_policies(first: Policy, second: Policy) -> Policy:
     >>> len(saved_residuals(f, fnp.ones((3, 4)), fnp.ones((2, 3))))
     4
     """
-    return lambda eqn: first(eqn) or second(eqn)
+    return _Both(first, second)
 
 
 def fit(budget: int | str) -> Policy:
@@ -223,8 +223,29 @@ class _Named:
     def __call__(self, eqn: Equation) -> bool:
         return eqn.prim.name == "name" and (eqn.prim.params()["label"] in self.names) == self.listed
 
+    def __repr__(self) -> str:
+        made_by = save_only_these_names if self.listed else save_any_names_but_these
+        return f"{made_by.__name__}({', '.join(map(repr, sorted(self.names)))})"
 
-checkpoint_policies = SimpleNamespace(
+
+class _Both:
+    def __init__(self, first: Policy, second: Policy):
+        self.first, self.second = first, second
+
+    def __call__(self, eqn: Equation) -> bool:
+        return self.first(eqn) or self.second(eqn)
+
+    def __repr__(self) -> str:
+        shown = [getattr(p, "__name__", repr(p)) for p in (self.first, self.second)]
+        return f"{save_from_both_policies.__name__}({', '.join(shown)})"
+
+
+class _Policies(SimpleNamespace):
+    def __repr__(self) -> str:
+        return f"checkpoint_policies({', '.join(vars(self))})"
+
+
+checkpoint_policies = _Policies(
     everything_saveable=everything_saveable,
     nothing_saveable=nothing_saveable,
     dots_saveable=dots_saveable,
