@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes, tree
+from funcgrad.errors import DeviceError
 from funcgrad.ir import Graph, Literal
 from funcgrad.passes.pipeline import prepare
 from funcgrad.runtime import device as devices
@@ -45,19 +46,29 @@ class Difference(NamedTuple):
     result: str
 
 
-def coverage(fun: Callable[..., Any], *args: Any, device: Any = "vulkan:0") -> Coverage:
+def coverage(fun: Callable[..., Any], *args: Any, device: Any = None) -> Coverage:
     """Return what the device would do itself of ``fun(*args)`` and what it would leave to the CPU, without running it.
+
+    ``device`` is the first Vulkan device by default, or the default device where there is none.
 
     >>> coverage(lambda x: x * 2.0, 1.0, device="cpu").fallbacks
     {}
     """
-    where = devices.get(device)
+    where = _first_vulkan() if device is None else devices.get(device)
     executable = where.compile(make_graph(fun)(*args))
     fallbacks = getattr(executable, "fallbacks", ())
     found = Counter((f.primitive, f.reason) for f in fallbacks)
     nbytes = {key: sum([f.nbytes for f in fallbacks if (f.primitive, f.reason) == key]) for key in found}
     text = executable.as_text() if hasattr(executable, "as_text") else ""
     return Coverage(where.name, getattr(executable, "n_nodes", 0), text, dict(found), nbytes)
+
+
+def _first_vulkan() -> devices.Device:
+    """The first Vulkan device, or the default device where there is none."""
+    try:
+        return devices.get("vulkan:0")
+    except DeviceError:
+        return devices.default()
 
 
 def compare(fun: Callable[..., Any], *args: Any, devices: Sequence[Any] = ("cpu", "vulkan:0")) -> list[Difference]:

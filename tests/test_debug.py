@@ -11,7 +11,8 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import debug, nn, optim
-from funcgrad.errors import DonationError, NonFiniteError
+from funcgrad.errors import DeviceError, DonationError, NonFiniteError
+from funcgrad.runtime import device as devices
 
 pytestmark = pytest.mark.usefixtures("device")
 X = np.array([1.0, 2.0, 3.0], np.float32)
@@ -355,3 +356,14 @@ def test_saved_residuals(capsys: Any) -> None:
     assert checkpointed == 4 * (3 * 2 + 4 * 3) and total != checkpointed  # the arguments alone
     debug.print_saved_residuals(f, p, x)
     assert f"{total:,} bytes" in capsys.readouterr().out
+
+
+def test_coverage_without_a_gpu_is_that_of_the_default_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_here() -> list[Any]:
+        raise DeviceError("no Vulkan here")
+
+    monkeypatch.setitem(devices._factories, "vulkan", none_here)
+    monkeypatch.delitem(devices._made, "vulkan", raising=False)
+    assert fg.coverage(lambda x: x * 2.0, X).device == fg.devices(fg.default_backend())[0].name
+    with pytest.raises(DeviceError, match="no Vulkan here"):
+        fg.coverage(lambda x: x * 2.0, X, device="vulkan:0")

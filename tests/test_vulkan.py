@@ -202,6 +202,10 @@ def test_coverage_lists_what_the_cpu_does() -> None:
     assert {name for name, _ in found.fallbacks} == {"cholesky"} and found.nodes
 
 
+def test_coverage_is_that_of_a_gpu_by_default() -> None:
+    assert coverage(lambda x: x * 2.0, 1.0).device == "vulkan:0"
+
+
 def test_compare_finds_the_worst_of_each_operation(capsys: pytest.CaptureFixture[str]) -> None:
     x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
     found = compare(lambda x: fnp.exp(x @ x.T), x, devices=("numpy", VULKAN))
