@@ -21,8 +21,8 @@ typedef struct fgv_pipeline fgv_pipeline;
 typedef struct fgv_commands fgv_commands;
 
 /* The number of usable devices: Vulkan 1.2, a compute queue, buffer device addresses, 8 and 16 bit integers and
- * storage, timeline semaphores. GPUs come first; software devices are there only when FUNCGRAD_VULKAN_SOFTWARE=1 or
- * GGML_VK_VISIBLE_DEVICES is set. -1 where there is no loader or no driver. With 0, err says which were left out.
+ * storage, timeline semaphores. GPUs come first; software devices are there only when FUNCGRAD_VULKAN_SOFTWARE=1 is
+ * set. -1 where there is no loader or no driver. With 0, err says which were left out.
  */
 int fgv_count(char *err, int err_size);
 /* Opens device `index`; it is never closed. NULL with a message. */

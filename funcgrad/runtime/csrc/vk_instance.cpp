@@ -134,8 +134,8 @@ std::unique_ptr<Instance> make_instance() {
 }
 
 bool software_wanted() {
-    const char *ours = getenv("FUNCGRAD_VULKAN_SOFTWARE"), *ggml = getenv("GGML_VK_VISIBLE_DEVICES");
-    return (ours && !strcmp(ours, "1")) || (ggml && *ggml);
+    const char *wanted = getenv("FUNCGRAD_VULKAN_SOFTWARE");
+    return wanted && !strcmp(wanted, "1");
 }
 
 } // namespace
