@@ -129,10 +129,13 @@ def _shortened(text: str, most: int) -> str:
 
 
 def profile(fun: Callable[..., Any], *args: Any, repeat: int = 10, **kwargs: Any) -> Profile:
-    """Time the operations of ``fun(*args)`` as one compiled graph on the cpu device; the mean of ``repeat`` runs.
+    """Time the operations of ``fun(*args)`` as one compiled graph; the mean of ``repeat`` runs.
 
     The step of ``make_train_step`` may be given too; no argument is donated.  Callbacks in the function run each time.
-    Raises DeviceError on a device that cannot time its operations.
+    Rows whose operation begins with "inner" are those of a loop's body, whose time is also in the loop's own row.  On
+    Vulkan a scan is unrolled and has no such rows: its operations are rows like any other.
+
+    Raises DeviceError on a device that cannot time its operations, and on Vulkan where the host takes part.
 
     >>> table = profile(lambda a, b: fnp.tanh(a @ b), fnp.ones((64, 64)), fnp.ones((64, 64)))
     >>> len(table.rows), sum(r.share for r in table.rows)

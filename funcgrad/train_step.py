@@ -107,7 +107,8 @@ def make_train_step(
 
     A loss or gradient that is not finite is found before the update: ``on_nonfinite="raise"`` raises NonFiniteError
     naming the leaves and leaves the state as it was, usable for the next call; ``"skip"`` leaves it too and counts in
-    ``metrics["skipped"]``.
+    ``metrics["skipped"]``.  To be able to raise, ``"raise"`` waits for the device at every step; only ``"skip"`` can
+    return while a step still runs.
 
     ``precision`` is a :class:`funcgrad.training.Policy` or its name.  ``"bfloat16"`` and ``"float16"`` compute the loss
     on narrow copies of the float32 parameters and batch; parameters, gradients, the loss and the optimizer stay
