@@ -17,6 +17,7 @@ import hashlib
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,9 @@ MODULE_SUFFIX = ".abi3.so"
 LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
 LIBRARIES = tuple(f"lib{name}{LIBRARY_SUFFIX}" for name in ("ggml", "ggml-base", "ggml-cpu"))
 PRODUCTS = (*LIBRARIES, f"libfg_kernels{LIBRARY_SUFFIX}", f"_ggml{MODULE_SUFFIX}")
+BUILT = runpy.run_path(str(RUNTIME / "built.py"))  # what the loader knows of a build
+STAMP: str = BUILT["STAMP"]
+source_digest: Callable[[Path], str] = BUILT["source_digest"]
 KEPT_EXTENSIONS = 8  # cached builds of our own sources; the oldest go
 GGML_TESTED = (  # what test-ggml runs unless told otherwise
     "ADD,SUB,MUL,DIV,SCALE,CLAMP,SQR,SQRT,LOG,SUM,SUM_ROWS,ARGMAX,REPEAT,CONCAT,CONT,OUT_PROD,GET_ROWS,GET_ROWS_BACK,ARGSORT"
@@ -262,9 +266,8 @@ def write_extension_source(path: Path) -> None:
 
 
 def extension_key(native: bool) -> str:
-    files = [*sorted(p for p in CSRC.iterdir() if p.suffix in (".c", ".cpp", ".h")), SOURCE / "CMakeLists.txt"]
-    parts = [part for p in files for part in (p.name, p.read_bytes())]
-    return digest(ggml_key(native), Path(__file__).read_bytes(), sysconfig.get_path("include"), *parts)
+    parts = [p.read_bytes() for p in (Path(__file__), SOURCE / "CMakeLists.txt")]
+    return digest(ggml_key(native), sysconfig.get_path("include"), source_digest(CSRC), *parts)
 
 
 def build_extension(native: bool) -> Path:
@@ -307,16 +310,17 @@ def prune(cache: Path) -> None:
 
 def build_in_place(native: bool) -> None:
     """Put the products into funcgrad/runtime/; files that are right already are left alone."""
-    stamp = RUNTIME / ".built"
-    key = extension_key(native)
-    if stamp.exists() and stamp.read_text() == key and all((RUNTIME / name).exists() for name in PRODUCTS):
+    stamp = RUNTIME / STAMP
+    text = f"{extension_key(native)} {source_digest(CSRC)}"
+    if stamp.exists() and stamp.read_text() == text and all((RUNTIME / name).exists() for name in PRODUCTS):
+        stamp.touch()  # the sources are these, whatever their times
         return
     built = build_extension(native)
     for name in PRODUCTS:  # a new file under the old name: running processes keep the one they have mapped
         partial = RUNTIME / f".{name}.{os.getpid()}"
         shutil.copy2(built / name, partial)
         os.replace(partial, RUNTIME / name)
-    stamp.write_text(key)
+    stamp.write_text(text)
 
 
 # ---- entry points ----

@@ -12,6 +12,8 @@ from types import ModuleType
 
 import pytest
 
+from funcgrad.runtime.built import is_outdated
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -80,3 +82,55 @@ def test_a_second_build_waits_for_the_first(build: ModuleType, tmp_path: Path) -
         order.append("first")
     thread.join()
     assert order == ["first", "second"]
+
+
+def test_a_build_knows_when_its_sources_change(
+    build: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the files' contents, not by their times; an installed wheel has nothing to compare."""
+    csrc, products = tmp_path / "csrc", tmp_path / "products"
+    csrc.mkdir()
+    products.mkdir()
+    for path in [csrc / "a.c", csrc / "b.h", *[products / name for name in build.PRODUCTS]]:
+        path.write_text(path.name)
+    monkeypatch.setattr(build, "RUNTIME", tmp_path)
+    monkeypatch.setattr(build, "CSRC", csrc)
+    monkeypatch.setattr(build, "extension_key", lambda native: f"key-{build.source_digest(csrc)}")
+    monkeypatch.setattr(build, "build_extension", lambda native: products)
+    assert not is_outdated(tmp_path)  # a wheel
+    build.build_in_place(True)
+    later = (tmp_path / ".built").stat().st_mtime_ns
+
+    def at_a_later_time(path: Path) -> None:
+        nonlocal later
+        later += 10**9
+        os.utime(path, ns=(later, later))
+
+    assert not is_outdated(tmp_path)
+    at_a_later_time(csrc / "a.c")
+    assert not is_outdated(tmp_path)
+    (csrc / "a.c").write_text("another")
+    at_a_later_time(csrc / "a.c")
+    assert is_outdated(tmp_path)
+    build.build_in_place(True)
+    assert not is_outdated(tmp_path)
+    (csrc / "b.h").rename(csrc / "c.h")
+    at_a_later_time(csrc)
+    assert is_outdated(tmp_path)
+    (tmp_path / ".built").write_text("key-without-a-digest")
+    at_a_later_time(csrc)
+    assert not is_outdated(tmp_path)
+
+
+@pytest.mark.ggml
+def test_an_outdated_extension_says_how_to_build_it() -> None:
+    program = """
+from funcgrad.runtime import built
+built.is_outdated = lambda runtime: runtime == built.RUNTIME
+import funcgrad as fg
+print(fg.jit(lambda x: x + 1.0)(fg.numpy.ones(2)))
+"""
+    env = {**os.environ, "FUNCGRAD_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=env, capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout == "[2. 2.]\n", done.stderr
+    assert done.stderr.count("run `python build_ffi.py`") == 1 and "older than its sources" in done.stderr

@@ -11,12 +11,14 @@ import itertools
 import os
 import sys
 import threading
+import warnings
 from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from funcgrad.errors import DeviceError, message
+from funcgrad.runtime import built
 from funcgrad.runtime.program import set_instructions
 
 __all__ = ["MESSAGE", "Library", "add_host_function", "load", "remove_host_function", "take_host_error"]
@@ -69,6 +71,11 @@ def load() -> Library:
 
 def _load() -> Library:
     threads = _asked_threads()
+    if built.is_outdated(built.RUNTIME):
+        requirement = (
+            "the compiled extension is older than its sources in funcgrad/runtime/csrc, and may fail or be wrong"
+        )
+        warnings.warn(message("cpu", requirement, way_out="run `python build_ffi.py`"), RuntimeWarning, stacklevel=3)
     try:
         module = importlib.import_module("funcgrad.runtime._ggml")
     except ImportError as error:
