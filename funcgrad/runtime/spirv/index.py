@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, half_to_float, load, memory, rounded
+from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, load, memory, rounded
+from funcgrad.runtime.spirv.instructions import f16_to_f32
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 
 __all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lower_take"]
@@ -254,7 +255,7 @@ def kept(dtype: int, x: Value) -> Value:
     if dtype not in (F16, BF16):
         return x
     raw = rounded(dtype, x)
-    return (raw << 16).bits("f") if dtype == BF16 else half_to_float(raw)
+    return (raw << 16).bits("f") if dtype == BF16 else f16_to_f32(raw)
 
 
 def _link(n: int, count: int, index: tuple[int, int], target: Target) -> Dispatch:
