@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 
 import funcgrad as fg  # noqa: E402
-from funcgrad import testing  # noqa: E402
+import funcgrad.testing.programs as testing  # noqa: E402
 from funcgrad.testing import random_function  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("reference")
