@@ -7,9 +7,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32, I32, U32, load, memory, store
-from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable, spread_groups
+from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Target, Value, Variable
 from funcgrad.runtime.spirv.matrix import lower_matrix, matrix_seconds
-from funcgrad.runtime.spirv.product import Product, View, batch_index, join, lowest, offset, parse, smaller, sum_of
+from funcgrad.runtime.spirv.product import (
+    Piece,
+    Product,
+    View,
+    along,
+    batch_index,
+    join,
+    lowest,
+    offset,
+    parse,
+    smaller,
+    sum_of,
+)
 from funcgrad.runtime.spirv.words import Lowered
 
 __all__ = ["lower_dot"]
@@ -187,17 +199,11 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     t = {F32: "f", I32: "i", U32: "u"}[p.dtype]
     a = _Side(k, p, p.a, 0, p.m, tile.m, tile, t)
     b = _Side(k, p, p.b, 1, p.n, tile.n, tile, t)
-    columns = math.ceil(p.n / tile.n)
     across = tile.n // tile.columns
     tx, ty = k.thread() % across, k.thread() // across
-    batches, blocks = math.prod(p.batch), math.ceil(p.m / tile.m) * columns
-    groups = spread_groups(blocks * batches * splits, target)
-    # Where there are more groups than work, the last of them do the last piece again.
-    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * batches * splits - 1)
-    number, block = group // blocks, group % blocks
-    start_m, start_n = block // columns * tile.m, block % columns * tile.n
+    piece, batches, part = Piece(k, p, tile.m, tile.n, splits), math.prod(p.batch), _part(p, splits)
+    number = piece.number
     index = batch_index(number if splits == 1 else number % batches, p.batch)
-    part = _part(p, splits)
     begin = k.const(0, "u") if splits == 1 else number // batches * part
     stop = k.const(p.k, "u") if splits == 1 else smaller(begin + part, p.k)
     whole = p.k % (part if splits > 1 else DEPTH) == 0
@@ -207,27 +213,20 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     def fetch(depth: Value) -> list[list[Value]]:
         return [
             side.fetch(base, start, depth, stop, whole)
-            for side, base, start in ((a, bases[0], start_m), (b, bases[1], start_n))
+            for side, base, start in zip((a, b), bases, piece.starts, strict=True)
         ]
 
-    held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
-    with k.loop(stop, begin, DEPTH) as depth:
-        for side, xs in zip((a, b), held, strict=True):
-            side.keep([x.get() for x in xs])
-        k.barrier()
-        with k.if_(depth + DEPTH < stop):
-            for xs, new in zip(held, fetch(depth + DEPTH), strict=True):
-                for x, y in zip(xs, new, strict=True):
-                    x.set(y)
+    def add() -> None:
         with k.loop(DEPTH, unroll=not target.software) as d:
             left, right = a.read(d, ty, tile.rows), b.read(d, tx, tile.columns)
             for u, row in zip(left, sums, strict=True):
                 for v, total in zip(right, row, strict=True):
                     total.set(multiply_add(k, u, v, total.get()))
-        k.barrier()
+
+    along(k, (begin, stop, DEPTH), fetch, (a.keep, b.keep), add)
     table = [(v.slot, v.offset) for v in (a.view, b.view)]
-    _store(k, p, tile, splits, (start_m, start_n), (ty, tx), sums, (number, index), table)
-    return Dispatch(k.code(), groups, tuple(table))
+    _store(k, p, tile, splits, (piece.starts[0], piece.starts[1]), (ty, tx), sums, (number, index), table)
+    return Dispatch(k.code(), piece.groups, tuple(table))
 
 
 def _store(

@@ -10,11 +10,12 @@ The instructions are those of SPV_KHR_cooperative_matrix; a subgroup of 32 works
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32
 from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value, spread_groups
-from funcgrad.runtime.spirv.product import Product, View, batch_index, join, offset, smaller, sum_of
+from funcgrad.runtime.spirv.product import Piece, Product, View, along, batch_index, join, offset, sum_of
 from funcgrad.runtime.spirv.words import Lowered, Peak
 
 __all__ = ["clear_peaks", "lower_matrix", "matrix_seconds"]
@@ -29,8 +30,7 @@ STEP = 0.4e-6
 class Tile(NamedTuple):
     """A block of m times n for a group of subgroups, ``down`` below one another times ``across``.
 
-    ``depth`` is how far a step goes along the summed axis; with ``double`` there are two blocks in shared memory, one
-    of which is filled while the other is read.
+    ``depth`` is how far a step goes along the summed axis.
     """
 
     m: int
@@ -38,7 +38,6 @@ class Tile(NamedTuple):
     down: int
     across: int
     depth: int
-    double: bool
     rate: float
     resident: int
 
@@ -50,10 +49,10 @@ class Tile(NamedTuple):
 
 # Measured on an H200 with 4096^3; the ratios between tiles are what matters.
 TILES = (
-    Tile(256, 128, 4, 2, 32, False, 225e12, 132),
-    Tile(128, 128, 2, 2, 32, False, 200e12, 264),
-    Tile(128, 64, 2, 2, 32, False, 140e12, 400),
-    Tile(64, 64, 2, 2, 32, False, 90e12, 600),
+    Tile(256, 128, 4, 2, 32, 225e12, 132),
+    Tile(128, 128, 2, 2, 32, 200e12, 264),
+    Tile(128, 64, 2, 2, 32, 140e12, 400),
+    Tile(64, 64, 2, 2, 32, 90e12, 600),
 )
 
 
@@ -188,8 +187,7 @@ class _Side:
         a.capability(9)
         self.half = a.type("TypeFloat", 16)
         self.vector = a.type("TypeVector", self.half, 4)
-        self.size = self.slow * self.stride // 4  # of one block, in quads
-        array = a.type("TypeArray", self.vector, k.const(self.size * (1 + tile.double), "u").id)
+        array = a.type("TypeArray", self.vector, k.const(self.slow * self.stride // 4, "u").id)
         self.shared = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
         self.pointer = a.type("TypePointer", WORKGROUP, self.vector)
 
@@ -208,8 +206,8 @@ class _Side:
             out.append(self.memory.load(where))
         return out
 
-    def keep(self, quads: list[Value], block: Value) -> None:
-        """Scale and narrow the quads, and write them to a block of shared memory."""
+    def keep(self, quads: Sequence[Value]) -> None:
+        """Scale and narrow the quads, and write them to shared memory."""
         a, k = self.k.a, self.k
         for e, x in enumerate(quads):
             row, quad = self.place(e)
@@ -217,14 +215,13 @@ class _Side:
             if self.scale is not None:
                 value = a.result("VectorTimesScalar", k.type("q"), value, self.scale.id)
             value = a.result("FConvert", self.vector, value)
-            at = block * self.size + row * (self.stride // 4) + quad
+            at = row * (self.stride // 4) + quad
             a.emit("Store", a.result("AccessChain", self.pointer, self.shared, at.id), value)
 
-    def read(self, first: Value, depth: int, kind: int, block: Value) -> int:
+    def read(self, first: Value, depth: int, kind: int) -> int:
         """The 16x16 matrix from an element of the free axis (a multiple of 4) and a depth on."""
         a, k = self.k.a, self.k
         at = first * (self.stride // 4) + depth // 4 if self.deep else (first >> 2) + depth * (self.stride // 4)
-        at = at + block * self.size
         layout = ROW if self.deep == (self.number == 0) else COLUMN
         where = a.result("AccessChain", self.pointer, self.shared, at.id)
         return a.result(
@@ -249,59 +246,21 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
         found = [_scale(k, k.operand(3 + i, "u").load(0)) for i in (0, 1)]
         scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
     sides = [_Side(k, p, i, tile, scales[i]) for i in (0, 1)]
-    columns, batches = p.n // tile.n, math.prod(p.batch)
-    blocks = p.m // tile.m * columns
-    groups = spread_groups(blocks * batches * splits, target)
-    # Where there are more groups than work, the last of them do the last piece again.
-    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * batches * splits - 1)
-    number, corner = group // blocks, group % blocks
-    starts = [corner // columns * tile.m, corner % columns * tile.n]
-    index, part = batch_index(number % batches, p.batch), p.k // splits
+    piece = Piece(k, p, tile.m, tile.n, splits)
+    index, part = batch_index(piece.number % math.prod(p.batch), p.batch), p.k // splits
     bases = [sum_of(k, [offset(i, s) for i, s in zip(index, d.view.strides, strict=False)], 0) for d in sides]
-    begin = number // batches * part
+    begin = piece.number // math.prod(p.batch) * part
     sums = _Sums(k, tile)
 
     def fetch(depth: Value) -> list[list[Value]]:
-        return [d.fetch(b, s, depth) for d, b, s in zip(sides, bases, starts, strict=True)]
+        return [d.fetch(b, s, depth) for d, b, s in zip(sides, bases, piece.starts, strict=True)]
 
-    held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
-    stop = begin + part
-    zero, block = k.const(0, "u"), k.variable(0, "u")
-
-    def keep(where: Value) -> None:
-        for d, xs in zip(sides, held, strict=True):
-            d.keep([x.get() for x in xs], where)
-
-    def advance(depth: Value) -> None:
-        for xs, new in zip(held, fetch(depth), strict=True):
-            for x, y in zip(xs, new, strict=True):
-                x.set(y)
-
-    if tile.double:
-        keep(zero)
-        k.barrier()
-        with k.loop(stop, begin, tile.depth) as depth:
-            more = depth + tile.depth < stop
-            with k.if_(more):
-                advance(depth + tile.depth)
-            sums.add(sides, block.get())
-            block.set(block.get() ^ 1)
-            with k.if_(more):
-                keep(block.get())
-            k.barrier()
-    else:
-        with k.loop(stop, begin, tile.depth) as depth:
-            keep(zero)
-            k.barrier()
-            with k.if_(depth + tile.depth < stop):
-                advance(depth + tile.depth)
-            sums.add(sides, zero)
-            k.barrier()
+    along(k, (begin, begin + part, tile.depth), fetch, [d.keep for d in sides], lambda: sums.add(sides))
     c = p.c if splits == 1 else View(0, F32, 0, (0,) * len(p.batch) + (p.n, 1))
     base = sum_of(k, [offset(i, s) for i, s in zip(index, c.strides, strict=False)], 0)
-    base = base if splits == 1 else number * (p.m * p.n)
-    sums.store(k.operand(2, "f"), base, starts, c.strides[-2:], inverse)
-    return Dispatch(k.code(), groups, tuple(table), SUBGROUP)
+    base = base if splits == 1 else piece.number * (p.m * p.n)
+    sums.store(k.operand(2, "f"), base, piece.starts, c.strides[-2:], inverse)
+    return Dispatch(k.code(), piece.groups, tuple(table), SUBGROUP)
 
 
 class _Sums:
@@ -325,12 +284,12 @@ class _Sums:
             a.emit("Store", found, zero)
             self.variables.append(found)
 
-    def add(self, sides: list[_Side], block: Value) -> None:
-        """Add the products of what is in a block of shared memory."""
+    def add(self, sides: list[_Side]) -> None:
+        """Add the products of what is in shared memory."""
         a = self.k.a
         for depth in range(0, self.depth, SIDE):
             left, right = [
-                [side.read(first + i * SIDE, depth, kind, block) for i in range(count)]
+                [side.read(first + i * SIDE, depth, kind) for i in range(count)]
                 for side, first, kind, count in zip(
                     sides, self.first, self.types, (self.rows, self.columns), strict=False
                 )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, spread_groups
 
-__all__ = ["Product", "View", "batch_index", "join", "lowest", "offset", "parse", "smaller", "sum_of"]
+__all__ = ["Piece", "Product", "View", "along", "batch_index", "join", "lowest", "offset", "parse", "smaller", "sum_of"]
 
 
 class View(NamedTuple):
@@ -56,6 +56,48 @@ def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:
     """The view with its lowest address as its offset, and the index of its first element from there."""
     base = sum([-s * (d - 1) for s, d in zip(v.strides, dims, strict=True) if s < 0])
     return v._replace(offset=v.offset - base * SIZES[v.dtype]), base
+
+
+class Piece:
+    """The block of m times n that this group computes, of one matrix of the batch and one part of the summed axis.
+
+    ``number`` counts parts, each a whole batch; ``starts`` is the block's first row and column.
+    """
+
+    def __init__(self, k: Kernel, p: Product, m: int, n: int, splits: int):
+        columns, count = math.ceil(p.n / n), math.prod(p.batch) * splits
+        blocks = math.ceil(p.m / m) * columns
+        self.groups = spread_groups(blocks * count, k.target)
+        # Where there are more groups than work, the last of them do the last piece again.
+        group = smaller(k.group(0) + k.group(1) * self.groups[0], blocks * count - 1)
+        self.number, corner = group // blocks, group % blocks
+        self.starts = [corner // columns * m, corner % columns * n]
+
+
+def along(
+    k: Kernel,
+    span: tuple[Value, Value, int],
+    fetch: Callable[[Value], list[list[Value]]],
+    keep: Sequence[Callable[[Sequence[Value]], None]],
+    add: Callable[[], None],
+) -> None:
+    """Go along the summed axis, ``span``: what comes next is on its way from memory while this is multiplied.
+
+    ``fetch`` reads both operands' parts from a depth on, ``keep`` writes each to shared memory, ``add`` adds the
+    products of what is there.
+    """
+    begin, stop, depth = span
+    held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
+    with k.loop(stop, begin, depth) as at:
+        for put, xs in zip(keep, held, strict=True):
+            put([x.get() for x in xs])
+        k.barrier()
+        with k.if_(at + depth < stop):
+            for xs, new in zip(held, fetch(at + depth), strict=True):
+                for x, y in zip(xs, new, strict=True):
+                    x.set(y)
+        add()
+        k.barrier()
 
 
 def join(p: Product, splits: int, target: Target) -> Dispatch:
