@@ -16,6 +16,7 @@ from funcgrad.runtime.spirv.product import (
     along,
     batch_index,
     join,
+    join_seconds,
     lowest,
     offset,
     parse,
@@ -32,8 +33,9 @@ DEPTH = 16  # of a tile: elements along the summed axis
 class Tile(NamedTuple):
     """How a group computes: a block of m times n, of which each invocation has rows times columns.
 
-    ``rate`` is what a large device does when it is full of such groups, in operations a second, and ``resident`` how
-    many fill it (measured on an H200; the ratios between tiles are what matters).
+    ``rate`` is what a large device does when it is full of such groups, in operations a second, ``resident`` how many
+    fill it, ``step`` the seconds of one step along the summed axis of a group alone, and ``setup`` those before and
+    after (fitted to products of 1 to 140 billion operations on an H200; what matters is how tiles compare).
     """
 
     m: int
@@ -42,6 +44,8 @@ class Tile(NamedTuple):
     columns: int
     rate: float
     resident: int
+    step: float
+    setup: float
 
     @property
     def threads(self) -> int:
@@ -49,9 +53,13 @@ class Tile(NamedTuple):
         return self.m // self.rows * (self.n // self.columns)
 
 
-TILES = (Tile(128, 128, 8, 8, 41e12, 264), Tile(64, 64, 8, 8, 38e12, 660), Tile(32, 32, 4, 4, 27e12, 1320))
+TILES = (
+    Tile(128, 128, 8, 8, 41e12, 264, 1.5e-6, 8e-6),
+    Tile(64, 64, 8, 8, 38e12, 660, 0.95e-6, 2e-6),
+    Tile(32, 32, 4, 4, 27e12, 1320, 0.4e-6, 1.3e-6),
+)
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-STEP = 0.25e-6  # seconds for one step along the summed axis, however little there is to do
+START = 3e-6  # seconds that a launch takes in any case
 
 
 def lower_dot(words: Sequence[int], target: Target) -> Lowered:
@@ -77,13 +85,12 @@ def _choose(p: Product, target: Target) -> tuple[Tile, int]:
 
 def _seconds(p: Product, tile: Tile, splits: int) -> float:
     """An estimate: groups come in waves, a step along the summed axis has a latency, and parts must be added."""
-    blocks = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * math.prod(p.batch)
-    depth = _part(p, splits)
-    waves = math.ceil(blocks * splits / tile.resident)
-    work = waves * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
-    latency = waves * depth / DEPTH * STEP
-    count = math.prod(p.batch) * p.m * p.n
-    return max(work, latency) + (3e-6 + 8 * count * splits / 2e12 if splits > 1 else 0)
+    groups = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * math.prod(p.batch) * splits
+    depth, full = _part(p, splits), groups / tile.resident
+    waves = math.ceil(full)
+    work = (waves if full > 1 else full) * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
+    latency = waves * math.ceil(depth / DEPTH) * tile.step
+    return START + waves * tile.setup + max(work, latency) + (join_seconds(p, splits) if splits > 1 else 0.0)
 
 
 def _part(p: Product, splits: int) -> int:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32
 from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value, spread_groups
-from funcgrad.runtime.spirv.product import Piece, Product, View, along, batch_index, join, offset, sum_of
+from funcgrad.runtime.spirv.product import Piece, Product, View, along, batch_index, join, join_seconds, offset, sum_of
 from funcgrad.runtime.spirv.words import Lowered, Peak
 
 __all__ = ["clear_peaks", "lower_matrix", "matrix_seconds"]
@@ -24,7 +24,7 @@ SUBGROUP, THREADS, SIDE = 32, 256, 16
 SPLITS = (1, 2, 4, 8, 16)
 TOP = 14  # the largest element becomes about 2^TOP
 ROW, COLUMN = 0, 1  # layouts
-STEP = 0.4e-6
+STEP, SETUP, START = 0.9e-6, 5e-6, 3e-6  # seconds of a step along the summed axis, of a wave of groups, of a launch
 
 
 class Tile(NamedTuple):
@@ -76,13 +76,14 @@ def _fits(v: View, batch: tuple[int, ...]) -> bool:
 
 
 def _seconds(p: Product, tile: Tile, splits: int) -> float:
-    blocks = p.m // tile.m * (p.n // tile.n) * math.prod(p.batch)
-    depth, waves = p.k // splits, math.ceil(blocks * splits / tile.resident)
-    work = waves * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
-    count = math.prod(p.batch) * p.m * p.n
-    read = 4 * math.prod(p.batch) * (p.m + p.n) * p.k / 3e12 if p.precision == 1 else 0.0
-    more = (6e-6 if p.precision == 1 else 0.0) + (3e-6 + 8 * count * splits / 2e12 if splits > 1 else 0.0)
-    return max(work, waves * depth / tile.depth * STEP) + read + more
+    """An estimate, as for the tiles of ``dot``; the largest magnitudes must be found first, unless they are known."""
+    groups = p.m // tile.m * (p.n // tile.n) * math.prod(p.batch) * splits
+    depth, full = p.k // splits, groups / tile.resident
+    waves = math.ceil(full)
+    work = (waves if full > 1 else full) * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
+    latency = waves * depth / tile.depth * STEP
+    read = 4 * math.prod(p.batch) * (p.m + p.n) * p.k / 3e12 + 6e-6 if p.precision == 1 else 0.0
+    return START + waves * SETUP + max(work, latency) + read + (join_seconds(p, splits) if splits > 1 else 0.0)
 
 
 def matrix_seconds(p: Product, target: Target) -> float:
