@@ -19,8 +19,9 @@ from funcgrad.passes.pipeline import prepare
 from funcgrad.passes.simplify import dead_code
 from funcgrad.trace import trace
 from funcgrad.transforms.flat import FlatFunction, avals_of, name_of, values_of
-from funcgrad.transforms.jit import inline_jit, jit
+from funcgrad.transforms.jit import jit
 from funcgrad.transforms.remat import without_checkpoint
+from funcgrad.transforms.switches import inline_jit
 
 __all__ = ["MemoryOverTime", "OperationTime", "Profile", "memory_over_time", "plot_memory", "profile"]
 

@@ -23,7 +23,7 @@ from funcgrad.prims.layout import broadcast, concatenate, iota, reshape, slice_a
 from funcgrad.prims.pointwise import add, convert
 from funcgrad.trace import Traced, bind_all, replay, trace
 from funcgrad.transforms.flat import FlatFunction, materialize, name_of
-from funcgrad.transforms.jit import jit_is_disabled
+from funcgrad.transforms.switches import jit_is_disabled
 
 __all__ = ["associative_scan", "cond", "fori_loop", "map", "scan", "switch", "while_loop"]
 

@@ -14,9 +14,10 @@ from funcgrad.transforms.custom import custom_jvp, custom_vjp
 from funcgrad.transforms.explain import DonationWarning, RetraceWarning
 from funcgrad.transforms.inspect import ShapeDtypeStruct, eval_shape, make_graph, make_jaxpr
 from funcgrad.transforms.jacobians import hessian, jacfwd, jacobian, jacrev
-from funcgrad.transforms.jit import clear_caches, disable_jit, jit
+from funcgrad.transforms.jit import clear_caches, jit
 from funcgrad.transforms.naming import named_call, named_scope
 from funcgrad.transforms.remat import checkpoint, checkpoint_name, checkpoint_policies, remat
+from funcgrad.transforms.switches import disable_jit
 
 __all__ = [
     "DonationWarning",

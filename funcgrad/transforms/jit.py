@@ -11,8 +11,7 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -45,45 +44,13 @@ from funcgrad.transforms.fitting import budget_of, deferred, fit_program, planne
 from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, without_static
 from funcgrad.transforms.nonfinite import check_results, checks_results
 from funcgrad.transforms.stages import JitStats, Traced
+from funcgrad.transforms.switches import inline_jit, jit_is_off
 
-__all__ = ["clear_caches", "disable_jit", "jit"]
+__all__ = ["clear_caches", "jit"]
 
-_enabled = threading.local()
 _all: weakref.WeakSet[Jit] = weakref.WeakSet()
 MAX_ENTRIES = 256  # signatures that one function keeps
 MAX_BYTES = 2**30  # what they may hold in all: arrays closed over, constants, and what describes the graphs
-
-
-@contextmanager
-def disable_jit(disable: bool = True) -> Iterator[None]:
-    """Inside, jitted functions run as plain Python, operation by operation.
-
-    >>> with disable_jit():
-    ...     float(jit(lambda x: x + 1.0)(1.0))
-    2.0
-    """
-    saved = getattr(_enabled, "off", False)
-    _enabled.off = bool(disable)
-    try:
-        yield
-    finally:
-        _enabled.off = saved
-
-
-@contextmanager
-def inline_jit() -> Iterator[None]:
-    """Inside, jitted functions are traced as a part of their caller, and remember nothing of it; loops stay loops."""
-    saved = getattr(_enabled, "off", False)
-    _enabled.off = "inline"
-    try:
-        yield
-    finally:
-        _enabled.off = saved
-
-
-def jit_is_disabled() -> bool:
-    """Whether a ``disable_jit`` is in force in this thread."""
-    return getattr(_enabled, "off", False) is True
 
 
 def clear_caches() -> None:
@@ -303,7 +270,7 @@ class Jit:
 
     # -- the slow path -------------------------------------------------------------------------------------------
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], started: float) -> Any:
-        if getattr(_enabled, "off", False):
+        if jit_is_off():
             return self.fun(*args, **kwargs)
         if self._choice is None and self.device is not None and not is_staging():
             self._choose(args, kwargs)
