@@ -14,7 +14,6 @@ from funcgrad.runtime.spirv.product import (
     Product,
     View,
     along,
-    batch_index,
     join,
     join_seconds,
     lowest,
@@ -23,7 +22,7 @@ from funcgrad.runtime.spirv.product import (
     smaller,
     sum_of,
 )
-from funcgrad.runtime.spirv.words import Lowered
+from funcgrad.runtime.spirv.words import Lowered, coordinates
 
 __all__ = ["lower_dot"]
 
@@ -210,7 +209,7 @@ def _tiles(p: Product, tile: Tile, splits: int, target: Target) -> Dispatch:
     tx, ty = k.thread() % across, k.thread() // across
     piece, batches, part = Piece(k, p, tile.m, tile.n, splits), math.prod(p.batch), _part(p, splits)
     number = piece.number
-    index = batch_index(number if splits == 1 else number % batches, p.batch)
+    index = coordinates(number if splits == 1 else number % batches, p.batch)
     begin = k.const(0, "u") if splits == 1 else number // batches * part
     stop = k.const(p.k, "u") if splits == 1 else smaller(begin + part, p.k)
     whole = p.k % (part if splits > 1 else DEPTH) == 0

@@ -30,6 +30,7 @@ __all__ = [
     "memory",
     "rounded",
     "store",
+    "widened",
 ]
 
 
@@ -54,10 +55,14 @@ def memory(k: Kernel, number: int, dtype: int) -> Elements:
 
 def load(m: Elements, index: Value) -> Value:
     """An element as float32, or an integer."""
-    x = m.load(index)
-    if m.dtype == BF16:
+    return widened(m.dtype, m.load(index))
+
+
+def widened(dtype: int, x: Value) -> Value:
+    """What is in memory of a dtype, in a register."""
+    if dtype == BF16:
         return (x << 16).bits("f")
-    return f16_to_f32(x) if m.dtype == F16 else x
+    return f16_to_f32(x) if dtype == F16 else x
 
 
 def store(m: Elements, index: Value, x: Value) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
-from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, load, memory, rounded
-from funcgrad.runtime.spirv.instructions import f16_to_f32
+from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, U32, load, memory, rounded, widened
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
+from funcgrad.runtime.spirv.math import maximum, minimum
+from funcgrad.runtime.spirv.product import View, lowest, offset, smaller, sum_of
+from funcgrad.runtime.spirv.words import coordinates
 
 __all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lower_take"]
 
@@ -26,15 +29,6 @@ def each(k: Kernel, count: int, target: Target) -> tuple[Value, Value, tuple[int
     return number, number < count, groups
 
 
-def split(number: Value, dims: Sequence[int]) -> list[Value]:
-    """The index along each axis of a row-major number."""
-    out = []
-    for d in reversed(dims):
-        out.append(number % d)
-        number = number // d
-    return list(reversed(out))
-
-
 def lower_take(words: Sequence[int], target: Target) -> Lists:
     """The launch of a TAKE node."""
     size, a, n, b, count, batched, mode, bits, *pointers = words
@@ -43,7 +37,7 @@ def lower_take(words: Sequence[int], target: Target) -> Lists:
     x, index, out = k.operand(0, LETTERS[size]), k.operand(1, "i"), k.operand(2, LETTERS[size])
     number, inside, groups = each(k, a * count * b, target)
     with k.if_(inside):
-        ia, ii, ib = split(number, (a, count, b))
+        ia, ii, ib = coordinates(number, (a, count, b))
         at = index.load(ia * count + ii if batched else ii)
         row = clamp(at, n)
         value = x.load((ia * n + row) * b + ib)
@@ -79,85 +73,74 @@ class _Starts:
         return out
 
 
-def _based(offset: int, strides: Sequence[int], dims: Sequence[int], size: int) -> tuple[int, int, list[int]]:
-    """The lowest address of a view, the index of its first element from there, and its strides in elements."""
-    steps = [s // size for s in strides]
-    base = sum([-s * (d - 1) for s, d in zip(steps, dims, strict=True) if s < 0])
-    return offset - base * size, base, steps
+class _Slice:
+    """The beginning of the words of both kinds: sizes, an operand (x, or what is updated) and the starts in it."""
+
+    def __init__(self, words: Sequence[int], target: Target):
+        self.size, nd = words[:2]
+        self.sizes, self.dims = words[2 : 2 + nd], words[2 + nd : 2 + 2 * nd]
+        at = 2 + 2 * nd
+        self.view, self.first = self.operand(words[at : at + 2 + nd], self.dims)
+        at += 2 + nd
+        self.k = Kernel(target, (GROUP, 1, 1))
+        self.memories = [self.k.operand(i, LETTERS[self.size]) for i in (0, 1)]
+        self.starts = _Starts(self.k, words[at : at + 2 * nd], 2)
+        self.rest = words[at + 2 * nd :]
+
+    def operand(self, words: Sequence[int], dims: Sequence[int]) -> tuple[View, int]:
+        """A view and the index of its first element: slot, offset, strides in bytes."""
+        dtype = {4: U32, 2: F16, 1: BOOL}[self.size]
+        return lowest(View(words[0], dtype, words[1], tuple([s // self.size for s in words[2:]])), dims)
+
+    def place(self, index: Sequence[Value]) -> Value:
+        """Where in the operand an element of the slice is."""
+        moved = [i + s for i, s in zip(index, self.starts.load(self.sizes, self.dims), strict=True)]
+        return place(self.k, self.view, self.first, moved)
+
+    def launch(self, to: tuple[int, int], groups: tuple[int, int, int]) -> Lists:
+        """The finished kernel."""
+        return [Dispatch(self.k.code(), groups, ((self.view.slot, self.view.offset), to, *self.starts.table))], []
 
 
-def _place(k: Kernel, first: int, index: Sequence[Value], strides: Sequence[int]) -> Value:
-    total = k.const(first, "u")
-    for i, s in zip(index, strides, strict=True):
-        total = total + i * (s & 0xFFFFFFFF)
-    return total
+def place(k: Kernel, v: View, first: int, index: Sequence[Value]) -> Value:
+    """An element's number in a view."""
+    return sum_of(k, [offset(i, s) for i, s in zip(index, v.strides, strict=True)], first)
 
 
 def lower_dynamic_slice(words: Sequence[int], target: Target) -> Lists:
     """The launch of a DYNAMIC_SLICE node."""
-    size, nd = words[:2]
-    sizes, dims = words[2 : 2 + nd], words[2 + nd : 2 + 2 * nd]
-    at = 2 + 2 * nd
-    slot, offset, strides = words[at], words[at + 1], words[at + 2 : at + 2 + nd]
-    at += 2 + nd
-    low, first, steps = _based(offset, strides, dims, size)
-    k = Kernel(target, (GROUP, 1, 1))
-    x, out = k.operand(0, LETTERS[size]), k.operand(1, LETTERS[size])
-    starts = _Starts(k, words[at : at + 2 * nd], 2)
-    to = words[at + 2 * nd : at + 2 * nd + 2]
-    count = product(sizes)
-    number, inside, groups = each(k, count, target)
-    with k.if_(inside):
-        index = [i + s for i, s in zip(split(number, sizes), starts.load(sizes, dims), strict=True)]
-        out.store(number, x.load(_place(k, first, index, steps)))
-    return [Dispatch(k.code(), groups, ((slot, low), (to[0], to[1]), *starts.table))], []
+    s = _Slice(words, target)
+    x, out = s.memories
+    number, inside, groups = each(s.k, math.prod(s.sizes), target)
+    with s.k.if_(inside):
+        out.store(number, x.load(s.place(coordinates(number, s.sizes))))
+    return s.launch((s.rest[0], s.rest[1]), groups)
 
 
 def lower_dynamic_update(words: Sequence[int], target: Target) -> Lists:
     """The launch of a DYNAMIC_UPDATE node."""
-    size, nd = words[:2]
-    sizes, dims = words[2 : 2 + nd], words[2 + nd : 2 + 2 * nd]
-    at = 2 + 2 * nd
-    slot, offset, strides = words[at], words[at + 1], words[at + 2 : at + 2 + nd]
-    at += 2 + nd
-    low, first, steps = _based(offset, strides, dims, size)
-    k = Kernel(target, (GROUP, 1, 1))
-    out, update = k.operand(0, LETTERS[size]), k.operand(1, LETTERS[size])
-    starts = _Starts(k, words[at : at + 2 * nd], 2)
-    at += 2 * nd
-    source = words[at], *_based(words[at + 1], words[at + 2 : at + 2 + nd], sizes, size)
-    number, inside, groups = each(k, product(sizes), target)
-    with k.if_(inside):
-        index = split(number, sizes)
-        moved = [i + s for i, s in zip(index, starts.load(sizes, dims), strict=True)]
-        out.store(_place(k, first, moved, steps), update.load(_place(k, source[2], index, source[3])))
-    return [Dispatch(k.code(), groups, ((slot, low), (source[0], source[1]), *starts.table))], []
-
-
-def product(xs: Sequence[int]) -> int:
-    """The product of sizes."""
-    total = 1
-    for x in xs:
-        total *= x
-    return total
+    s = _Slice(words, target)
+    out, update = s.memories
+    source, first = s.operand(s.rest, s.sizes)
+    number, inside, groups = each(s.k, math.prod(s.sizes), target)
+    with s.k.if_(inside):
+        index = coordinates(number, s.sizes)
+        out.store(s.place(index), update.load(place(s.k, source, first, index)))
+    return s.launch((source.slot, source.offset), groups)
 
 
 # -- scatter -----------------------------------------------------------------------------------------------------
 def combine(op: int, dtype: int, old: Value, new: Value) -> Value:
     """What an element becomes: set, add, mul, min, max in the order of fg_scatter_op."""
-    k = old.k
     if op == 0:
         return new
     if dtype == BOOL:
         return old | new if op in (1, 4) else old & new
     if op in (1, 2):
         return old + new if op == 1 else old * new
-    smaller = new < old if op == 3 else new > old
     if old.t == "f":
-        smaller = smaller | new.ne(new)
-        tie = (old.bits() | new.bits() if op == 3 else old.bits() & new.bits()).bits("f")
-        return k.select(old.eq(new), tie, k.select(smaller & old.eq(old), new, old))
-    return k.select(smaller, new, old)
+        return minimum(old, new) if op == 3 else maximum(old, new)
+    return old.k.select(new < old if op == 3 else new > old, new, old)
 
 
 def lower_scatter(words: Sequence[int], target: Target) -> Lists:
@@ -197,7 +180,7 @@ def _search(
     out, index, updates = memory(k, 0, dtype), k.operand(1, "i"), memory(k, 2, dtype)
     number, inside, groups = each(k, n * b * parts, target)
     with k.if_(inside):
-        part, row, column = split(number, (parts, n, b))
+        part, row, column = coordinates(number, (parts, n, b))
         length = -(-count // parts)
         start, stop = part * length, smaller(part * length + length, count)
         value = k.variable(load(out, number) if parts == 1 else k.const(0, "f"))
@@ -245,17 +228,9 @@ def _add(count: int, parts: int, out: tuple[int, int], target: Target) -> Dispat
     return Dispatch(k.code(), groups, (out, (~0, 0)))
 
 
-def smaller(x: Value, limit: int) -> Value:
-    """The minimum of an index and a constant."""
-    return x.k.select(x < limit, x, x.k.const(limit, "u"))
-
-
 def kept(dtype: int, x: Value) -> Value:
     """x as memory of its dtype keeps it."""
-    if dtype not in (F16, BF16):
-        return x
-    raw = rounded(dtype, x)
-    return (raw << 16).bits("f") if dtype == BF16 else f16_to_f32(raw)
+    return widened(dtype, rounded(dtype, x)) if dtype in (F16, BF16) else x
 
 
 def _link(n: int, count: int, index: tuple[int, int], target: Target) -> Dispatch:
@@ -296,7 +271,7 @@ def _follow(op: int, dtype: int, n: int, b: int, count: int, places: Places, tar
     out, index, updates, links = memory(k, 0, dtype), k.operand(1, "i"), memory(k, 2, dtype), k.operand(3, "u")
     number, inside, groups = each(k, count * b, target)
     with k.if_(inside):
-        i, column = split(number, (count, b))
+        i, column = coordinates(number, (count, b))
         with k.if_(links.load(i * 2 + 1).eq(1)):
             where = index.load(i).bits() * b + column
             value, now = k.variable(load(out, where)), k.variable(i + 1)

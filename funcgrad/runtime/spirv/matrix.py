@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32
 from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Target, Value, spread_groups
-from funcgrad.runtime.spirv.product import Piece, Product, View, along, batch_index, join, join_seconds, offset, sum_of
-from funcgrad.runtime.spirv.words import Lowered, Peak
+from funcgrad.runtime.spirv.product import Piece, Product, View, along, join, join_seconds, offset, sum_of
+from funcgrad.runtime.spirv.words import Lowered, Peak, coordinates
 
 __all__ = ["clear_peaks", "lower_matrix", "matrix_seconds"]
 
@@ -146,7 +146,7 @@ def _largest(p: Product, number: int, target: Target) -> Dispatch:
         i = base + e * THREADS
         i = k.select(i < count, i, k.const(count - 1, "u"))
         inner, rest = i % (fast // 4), i // (fast // 4)
-        index = batch_index(rest // slow, p.batch)
+        index = coordinates(rest // slow, p.batch)
         where = sum_of(k, [offset(b, s // 4) for b, s in zip(index, v.strides, strict=False)], 0)
         quad = x.load(where + offset(rest % slow, step // 4) + inner)
         for c in range(4):
@@ -248,7 +248,7 @@ def _product(p: Product, tile: Tile, splits: int, scaled: bool, target: Target) 
         scales, inverse = [s for s, _ in found], found[0][1] * found[1][1]
     sides = [_Side(k, p, i, tile, scales[i]) for i in (0, 1)]
     piece = Piece(k, p, tile.m, tile.n, splits)
-    index, part = batch_index(piece.number % math.prod(p.batch), p.batch), p.k // splits
+    index, part = coordinates(piece.number % math.prod(p.batch), p.batch), p.k // splits
     bases = [sum_of(k, [offset(i, s) for i, s in zip(index, d.view.strides, strict=False)], 0) for d in sides]
     begin = piece.number // math.prod(p.batch) * part
     sums = _Sums(k, tile)

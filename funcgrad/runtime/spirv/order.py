@@ -6,78 +6,16 @@ import math
 from collections.abc import Sequence
 
 from funcgrad.runtime.spirv.elements import BOOL, I32, U32, letter, load, memory, store
-from funcgrad.runtime.spirv.index import Lists, each, split
-from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable
-from funcgrad.runtime.spirv.math import exp, log
-from funcgrad.runtime.spirv.pairs import two_product
+from funcgrad.runtime.spirv.folds import Fold, make_fold
+from funcgrad.runtime.spirv.index import Lists, each
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value
+from funcgrad.runtime.spirv.words import coordinates
 
 __all__ = ["lower_cumulative", "lower_sort"]
 
-SUM, MAX, MIN, PROD, LOGSUMEXP = 0, 1, 2, 3, 8
 ROWS = 2048  # rows from which on one invocation a row is enough
 LONG = 256  # elements of a row that one invocation goes through
 BLOCK = 1024  # elements that a group sorts in shared memory
-
-
-class _Running:
-    """A running reduction: its state is two numbers, of which the second is what the first has lost, or a sum."""
-
-    def __init__(self, k: Kernel, op: int, dtype: int):
-        self.k, self.op, self.dtype, self.t = k, op, dtype, letter(dtype)
-
-    def empty(self) -> tuple[Value, Value]:
-        """The state of nothing."""
-        k, t, low, high = self.k, self.t, -math.inf, math.inf
-        if t != "f":
-            low, high = (
-                (-(1 << 31), (1 << 31) - 1) if self.dtype == I32 else (0, 1 if self.dtype == BOOL else 0xFFFFFFFF)
-            )
-        first = {SUM: 0, PROD: 1, MAX: low, MIN: high, LOGSUMEXP: low}[self.op]
-        return k.const(first, t), k.const(0, t)
-
-    def push(self, s: Value, low: Value, x: Value) -> tuple[Value, Value]:
-        """The state with one more element."""
-        if self.op == LOGSUMEXP:
-            return self._join_exponentials(s, low, x, self.k.const(1, "f"))
-        return self.merge(s, low, x, self.k.const(0, self.t))
-
-    def merge(self, s: Value, low: Value, x: Value, rest: Value) -> tuple[Value, Value]:
-        """Two states as one, the second behind the first."""
-        k = self.k
-        if self.op == LOGSUMEXP:
-            return self._join_exponentials(s, low, x, rest)
-        if self.op in (MAX, MIN):
-            better = x > s if self.op == MAX else x < s
-            return k.select(better | x.ne(x) if self.t == "f" else better, x, s), low
-        if self.t != "f":
-            total = s + x if self.op == SUM else s * x
-            return (k.select(total.ne(0), k.const(1, "u"), total) if self.dtype == BOOL else total), low
-        if self.op == SUM:
-            total = s + x
-            part = total - s
-            return total, low + ((s - (total - part)) + (x - part)) + rest
-        total, lost = two_product(s, x)
-        return total, lost + (low * x + rest * s)
-
-    def _join_exponentials(self, m: Value, s: Value, x: Value, count: Value) -> tuple[Value, Value]:
-        """log(sum(exp)) is m + log(s); equal infinities count as one each."""
-        k = self.k
-        top = k.select(x > m, x, m)
-        one, zero = k.const(1, "f"), k.const(0, "f")
-        left = k.select(m.eq(top), one, k.select(m.eq(-math.inf), zero, exp(m - top)))
-        right = k.select(x.eq(top), one, k.select(x.eq(-math.inf), zero, exp(x - top)))
-        odd = x.ne(x) | m.ne(m)
-        return k.select(odd, k.const(math.nan, "f"), top), s * left + count * right
-
-    def result(self, s: Value, low: Value) -> Value:
-        """The value of a state."""
-        if self.op == LOGSUMEXP:
-            out = s + log(low)
-            return self.k.select(s.eq(-math.inf), s, out)
-        if self.t != "f" or self.op in (MAX, MIN):
-            return s
-        both = s + low
-        return self.k.select(both.ne(both) | low.eq(0), s, both)
 
 
 class _Shape:
@@ -86,13 +24,14 @@ class _Shape:
     def __init__(self, words: Sequence[int]):
         self.op, self.dtype, self.a, self.n, self.b, self.reverse, *pointers = words
         self.x, self.out = (pointers[0], pointers[1]), (pointers[2], pointers[3])
+        self.fold = make_fold(self.op, self.dtype)
         rows = self.a * self.b
         self.chunks = 1 if rows >= ROWS or self.n <= LONG else math.ceil(self.n / max(64, math.isqrt(self.n)))
         self.length = math.ceil(self.n / self.chunks)
 
     def element(self, row: Value, at: Value) -> Value:
         """The number of an element in the order of the scan."""
-        a, b = split(row, (self.a, self.b))
+        a, b = coordinates(row, (self.a, self.b))
         place = at if not self.reverse else at.k.const(self.n - 1, "u") - at
         return (a * self.n + place) * self.b + b
 
@@ -102,12 +41,36 @@ def lower_cumulative(words: Sequence[int], target: Target) -> Lists:
     s = _Shape(words)
     if s.chunks == 1:
         return [_scan(s, False, target)], []
-    return [_totals(s, target), _starts(s, target), _scan(s, True, target)], [8 * s.a * s.b * s.chunks]
+    return [_totals(s, target), _starts(s, target), _scan(s, True, target)], [
+        4 * len(s.fold.types) * s.a * s.b * s.chunks
+    ]
 
 
-def _advance(r: _Running, state: list[Variable], x: Value) -> None:
-    for v, new in zip(state, r.push(state[0].get(), state[1].get(), x), strict=True):
-        v.set(new)
+class _State:
+    """What a fold keeps, as variables, and as words of scratch memory from a place on."""
+
+    def __init__(self, k: Kernel, fold: Fold, first: Sequence[Value]):
+        self.k, self.fold, self.held = k, fold, [k.variable(v) for v in first]
+
+    def get(self) -> list[Value]:
+        """The values now."""
+        return [v.get() for v in self.held]
+
+    def set(self, values: Sequence[Value]) -> None:
+        """Change them."""
+        for v, new in zip(self.held, values, strict=True):
+            v.set(new)
+
+    def store(self, scratch: Memory, number: Value) -> None:
+        """Write the values of a number of the table."""
+        for j, v in enumerate(self.get()):
+            scratch.store(number * len(self.held) + j, v.bits())
+
+
+def _stored(fold: Fold, scratch: Memory, number: Value) -> list[Value]:
+    """The values that ``store`` wrote."""
+    n = len(fold.types)
+    return [scratch.load(number * n + j).bits(t) for j, t in enumerate(fold.types)]
 
 
 def _bounds(s: _Shape, chunk: Value) -> tuple[Value, Value]:
@@ -118,50 +81,46 @@ def _bounds(s: _Shape, chunk: Value) -> tuple[Value, Value]:
 
 def _totals(s: _Shape, target: Target) -> Dispatch:
     k = Kernel(target, (64, 1, 1))
-    r, x, totals = _Running(k, s.op, s.dtype), memory(k, 0, s.dtype), k.operand(1, letter(s.dtype))
+    x, totals = memory(k, 0, s.dtype), k.operand(1, "u")
     number, inside, groups = each(k, s.a * s.b * s.chunks, target)
     with k.if_(inside):
-        row, chunk = split(number, (s.a * s.b, s.chunks))
-        state = [k.variable(v) for v in r.empty()]
+        row, chunk = coordinates(number, (s.a * s.b, s.chunks))
+        state = _State(k, s.fold, s.fold.empty(k))
         start, stop = _bounds(s, chunk)
         with k.loop(stop, start) as i:
-            _advance(r, state, load(x, s.element(row, i)))
-        for j, v in enumerate(state):
-            totals.store(number * 2 + j, v.get())
+            state.set(s.fold.take(state.get(), load(x, s.element(row, i)), i))
+        state.store(totals, number)
     return Dispatch(k.code(), groups, (s.x, (~0, 0)))
 
 
 def _starts(s: _Shape, target: Target) -> Dispatch:
     """Replace each chunk's total by that of all before it."""
     k = Kernel(target, (64, 1, 1))
-    r, totals = _Running(k, s.op, s.dtype), k.operand(0, letter(s.dtype))
+    totals = k.operand(0, "u")
     row, inside, groups = each(k, s.a * s.b, target)
     with k.if_(inside):
-        state = [k.variable(v) for v in r.empty()]
+        state = _State(k, s.fold, s.fold.empty(k))
         with k.loop(s.chunks) as i:
-            at = (row * s.chunks + i) * 2
-            here = totals.load(at), totals.load(at + 1)
-            for j, v in enumerate(state):
-                totals.store(at + j, v.get())
-            for v, new in zip(state, r.merge(state[0].get(), state[1].get(), *here), strict=True):
-                v.set(new)
+            at = row * s.chunks + i
+            here = _stored(s.fold, totals, at)
+            state.store(totals, at)
+            state.set(s.fold.join(state.get(), here))
     return Dispatch(k.code(), groups, ((~0, 0),))
 
 
 def _scan(s: _Shape, chunked: bool, target: Target) -> Dispatch:
     k = Kernel(target, (64, 1, 1))
-    r, x, out = _Running(k, s.op, s.dtype), memory(k, 0, s.dtype), memory(k, 1, s.dtype)
-    totals: Memory | None = k.operand(2, letter(s.dtype)) if chunked else None
+    x, out = memory(k, 0, s.dtype), memory(k, 1, s.dtype)
+    totals: Memory | None = k.operand(2, "u") if chunked else None
     number, inside, groups = each(k, s.a * s.b * s.chunks, target)
     with k.if_(inside):
-        row, chunk = split(number, (s.a * s.b, s.chunks))
-        first = r.empty() if totals is None else (totals.load(number * 2), totals.load(number * 2 + 1))
-        state = [k.variable(v) for v in first]
+        row, chunk = coordinates(number, (s.a * s.b, s.chunks))
+        state = _State(k, s.fold, s.fold.empty(k) if totals is None else _stored(s.fold, totals, number))
         start, stop = _bounds(s, chunk)
         with k.loop(stop, start) as i:
             where = s.element(row, i)
-            _advance(r, state, load(x, where))
-            store(out, where, r.result(state[0].get(), state[1].get()))
+            state.set(s.fold.take(state.get(), load(x, where), i))
+            store(out, where, s.fold.finish(state.get()).bits(letter(s.dtype)))
     return Dispatch(k.code(), groups, (s.x, s.out, (~0, 0)) if chunked else (s.x, s.out))
 
 
@@ -177,7 +136,7 @@ class _Sort:
 
     def element(self, row: Value, at: Value) -> Value:
         """The number of an element of a row."""
-        a, b = split(row, (self.a, self.b))
+        a, b = coordinates(row, (self.a, self.b))
         return (a * self.n + at) * self.b + b
 
 
@@ -220,7 +179,7 @@ def _fill(s: _Sort, target: Target) -> Dispatch:
     x, pairs = memory(k, 0, s.dtype), k.operand(1, "u")
     number, inside, groups = each(k, s.rows * s.padded, target)
     with k.if_(inside):
-        row, at = split(number, (s.rows, s.padded))
+        row, at = coordinates(number, (s.rows, s.padded))
         real = at < s.n
         key = sort_key(load(x, s.element(row, k.select(real, at, k.const(0, "u")))), s.dtype)
         pairs.store(number * 2, k.select(real, key, k.const(0xFFFFFFFF, "u")))
@@ -300,7 +259,7 @@ def _deliver(s: _Sort, target: Target) -> Dispatch:
         table.append(s.order)
     number, inside, groups = each(k, s.rows * s.n, target)
     with k.if_(inside):
-        row, at = split(number, (s.rows, s.n))
+        row, at = coordinates(number, (s.rows, s.n))
         place = pairs.load((row * s.padded + at) * 2 + 1)
         where = s.element(row, at)
         if values is not None:

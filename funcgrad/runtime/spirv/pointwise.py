@@ -17,11 +17,11 @@ from funcgrad.runtime.spirv.words import (
     Place,
     Program,
     Table,
-    coalesce,
     coordinates,
     count,
     read_program,
 )
+from funcgrad.runtime.views import coalesce
 
 __all__ = ["Registers", "iota", "lower_map", "run_code", "typed"]
 

@@ -8,13 +8,13 @@ from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, spread_groups
+from funcgrad.runtime.spirv.words import coordinates
 
 __all__ = [
     "Piece",
     "Product",
     "View",
     "along",
-    "batch_index",
     "join",
     "join_seconds",
     "lowest",
@@ -125,7 +125,7 @@ def join(p: Product, splits: int, target: Target) -> Dispatch:
         for s in range(1, splits):
             total = total + load(parts, i + s * count)
         n, rest = i % p.n, i // p.n
-        index = [*batch_index(rest // p.m, p.batch), rest % p.m, n]
+        index = [*coordinates(rest // p.m, p.batch), rest % p.m, n]
         where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
         store(out, where, total)
     return Dispatch(k.code(), groups, ((~0, 0), (c.slot, c.offset)))
@@ -152,12 +152,3 @@ def sum_of(k: Kernel, xs: Sequence[Value], first: int) -> Value:
     for x in xs:
         total = total + x
     return total
-
-
-def batch_index(number: Value, dims: Sequence[int]) -> list[Value]:
-    """The index along each axis of a row-major number."""
-    out = []
-    for d in reversed(dims):
-        out.append(number % d)
-        number = number // d
-    return list(reversed(out))

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.folds import ARGMAX, ARGMIN, FLOATS, Fold, GroupFold, State, make_fold
 from funcgrad.runtime.spirv.instructions import MEMORY, SIZES, load, narrow
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable, spread_groups
-from funcgrad.runtime.spirv.words import Lowered, Operand, Table, coalesce, coordinates, count, read_operand
+from funcgrad.runtime.spirv.words import Lowered, Operand, Table, coordinates, count, read_operand
+from funcgrad.runtime.views import coalesce
 
 __all__ = ["lower_reduce"]
 

@@ -23,11 +23,11 @@ from funcgrad.runtime.spirv.words import (
     Place,
     Program,
     Table,
-    coalesce,
     coordinates,
     count,
     read_program,
 )
+from funcgrad.runtime.views import coalesce
 
 __all__ = ["lower_rows"]
 

@@ -15,7 +15,6 @@ __all__ = [
     "Place",
     "Program",
     "Table",
-    "coalesce",
     "coordinates",
     "count",
     "read_operand",
@@ -96,23 +95,6 @@ def read_program(words: Sequence[int], rows: bool) -> Program:
     at += n_out * (size + 1)
     code = [tuple(words[at + 6 * n : at + 6 * n + 6]) for n in range(n_code)]
     return Program(dims, inputs, outputs, widths, code)
-
-
-def coalesce(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[list[int], list[list[int]]]:
-    """Leave out dimensions of 1 and merge neighbours that are one run in every operand."""
-    new_dims: list[int] = []
-    columns: list[list[int]] = []  # for each dimension the stride of each operand
-    for d, n in enumerate(dims):
-        if n == 1:
-            continue
-        column = [s[d] for s in strides]
-        if columns and all(a == b * n for a, b in zip(columns[-1], column, strict=True)):
-            new_dims[-1] *= n
-            columns[-1] = column
-        else:
-            new_dims.append(n)
-            columns.append(column)
-    return new_dims, [[c[k] for c in columns] for k in range(len(strides))]
 
 
 class Place(NamedTuple):
