@@ -40,10 +40,16 @@ class Contractions(Core):
         if not math.prod([x.aval.shape[d] for d in lc]):
             return self.full(0, aval)
         out = self.new(aval)
-        self.dot_into(x, y, (lc, rc, lb, rb), out)
+        self.dot_into(x, y, (lc, rc, lb, rb), out, precision)
         return out
 
-    def dot_into(self, x: View, y: View, axes: tuple[Ints, Ints, Ints, Ints], out: View) -> None:
+    def precision_words(self, precision: str | None) -> list[int]:
+        """What the words of a product say of its precision: on the CPU nothing."""
+        return []
+
+    def dot_into(
+        self, x: View, y: View, axes: tuple[Ints, Ints, Ints, Ints], out: View, precision: str | None = None
+    ) -> None:
         """Append the node of a product that ``out`` takes; operands whose summed axes do not merge are copied."""
         lc, rc, lb, rb = axes
         x = self.dense(x) if x.buf is IOTA else x
@@ -61,6 +67,7 @@ class Contractions(Core):
         operands = list(dict.fromkeys((x.buf, y.buf, out.buf)))
         for v, which, strides in ((x, 1, (xm, xk)), (y, 2, (yk, yn)), (out, 3, (om, on))):
             words += (operands.index(v.buf), CODES[v.aval.dtype], v.offset, *[b[which] for b in batch], *strides)
+        words += self.precision_words(precision)
         self.node(DOT, words, operands, (len(operands) - 1,))
 
     def _merge(self, x: View, y: View, lc: Ints, rc: Ints) -> tuple[View, View, int, tuple[int, int]]:

@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from funcgrad import dtypes
+from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.turn import LEAST_STEPS, turned
 from funcgrad.runtime.emit_core import Core
@@ -29,6 +32,15 @@ class HostCall(NamedTuple):
     fn: Callable[..., Any]
     inputs: tuple[Aval, ...]
     outputs: tuple[Aval, ...]
+
+    def results(self, xs: Sequence[np.ndarray[Any, Any]]) -> list[np.ndarray[Any, Any]]:
+        """Call it; the results have the declared dtypes, and ShapeError tells of a shape that was not declared."""
+        found = [dtypes.narrow(np.asarray(v), a.dtype) for v, a in zip(self.fn(*xs), self.outputs, strict=True)]
+        for host, aval in zip(found, self.outputs, strict=True):
+            if host.shape != aval.shape:
+                requirement, way_out = f"the result must have shape {aval.shape}", "return an array of that shape"
+                raise ShapeError(message("callback", requirement, str(host.shape), way_out))
+        return found
 
 
 class Control(Core):

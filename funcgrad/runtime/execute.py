@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.errors import DeviceError, ShapeError, Site, message
+from funcgrad.errors import DeviceError, Site, message
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml, memory
 from funcgrad.runtime.emit_control import HostCall
@@ -212,9 +212,10 @@ class _Builder:
         def run(pointers: Any) -> None:
             table = ffi.cast("intptr_t *", pointers)
             xs = [_host_copy(table[i], a) for i, a in enumerate(call.inputs)]
-            results = call.fn(*xs)
-            for k, a in enumerate(call.outputs):
-                _write_host(table[n_in + k], a, results[k], ffi)
+            for k, host in enumerate(call.results(xs)):
+                if host.nbytes:
+                    data = np.ascontiguousarray(host).view(np.uint8)
+                    ffi.memmove(ffi.cast("void *", table[n_in + k]), data, host.nbytes)
 
         number = ggml.add_host_function(run)
         self.functions.append(number)
@@ -242,16 +243,6 @@ def _host_copy(address: int, aval: Aval) -> np.ndarray[Any, Any]:
         return np.empty(aval.shape, aval.dtype)
     view = np.asarray(_Exported(Buffer(address, aval.nbytes, guard=aval), aval)).view(aval.dtype)
     return dtypes.widen(view) if aval.dtype == dtypes.bfloat16 else view.copy()
-
-
-def _write_host(address: int, aval: Aval, value: Any, ffi: Any) -> None:
-    """Store a result of a host function."""
-    host = dtypes.narrow(np.asarray(value), aval.dtype)
-    if host.shape != aval.shape:
-        way_out = "return an array of the shape that was declared"
-        raise ShapeError(message("callback", f"the result must have shape {aval.shape}", str(host.shape), way_out))
-    if aval.nbytes:
-        ffi.memmove(ffi.cast("void *", address), np.ascontiguousarray(host).view(np.uint8), aval.nbytes)
 
 
 def _forget(functions: Sequence[int]) -> None:

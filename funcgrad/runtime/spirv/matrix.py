@@ -18,7 +18,7 @@ from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel,
 from funcgrad.runtime.spirv.product import Piece, Product, View, along, join, join_seconds, offset, sum_of
 from funcgrad.runtime.spirv.words import Lowered, Peak, coordinates
 
-__all__ = ["clear_peaks", "lower_matrix", "matrix_seconds"]
+__all__ = ["lower_matrix", "matrix_seconds"]
 
 SUBGROUP, THREADS, SIDE = 32, 256, 16
 SPLITS = (1, 2, 4, 8, 16)
@@ -114,18 +114,10 @@ def _peak(p: Product, number: int) -> Peak:
     return Peak(number, 2 + number, 1 + number, v.slot, v.offset, tuple(layout))
 
 
-def clear_peaks(count: int, target: Target) -> Dispatch:
-    """Zero the first words of scratch 0."""
-    k = Kernel(target, (64, 1, 1))
-    i = k.group(0) * 64 + k.thread()
-    words = k.operand(0, "u")
-    with k.if_(i < count):
-        words.store(i, k.const(0, "u"))
-    return Dispatch(k.code(), (-(-count // 64), 1, 1), ((~0, 0),))
-
-
 def _clear(number: int, target: Target) -> Dispatch:
-    return clear_peaks(1, target)._replace(table=((~(1 + number), 0),), free=True)
+    k = Kernel(target, (1, 1, 1))
+    k.operand(0, "u").store(0, k.const(0, "u"))
+    return Dispatch(k.code(), (1, 1, 1), ((~(1 + number), 0),), free=True)
 
 
 def _largest(p: Product, number: int, target: Target) -> Dispatch:

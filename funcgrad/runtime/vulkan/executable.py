@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.errors import DeviceError, ShapeError, message
+from funcgrad.errors import DeviceError, message
 from funcgrad.ir import Aval
 from funcgrad.primitive import Primitive
 from funcgrad.runtime import ggml
+from funcgrad.runtime.execute import NodeTime
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.spirv.lower import Lowered, lower
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
@@ -24,7 +25,6 @@ from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Progr
 __all__ = ["Executable", "Fallback", "Pipelines"]
 
 TABLES = 4  # of addresses that one block of launches keeps
-REMEMBERED = 8192
 
 
 class Fallback(NamedTuple):
@@ -43,22 +43,15 @@ class Fallback(NamedTuple):
 
 
 class Pipelines:
-    """Kernels by their code, made once for a device, and what nodes were lowered to."""
+    """Kernels by their code, made once for a device."""
 
     def __init__(self, memory: Memory):
         self.memory = memory
         self._made: dict[tuple[bytes, int], Any] = {}
-        self._lowered: OrderedDict[Any, Lowered] = OrderedDict()
 
     def lower(self, kind: int, words: list[int]) -> Lowered:
         """The launches of a node."""
-        key = (kind, *words)
-        found = self._lowered.get(key)
-        if found is None:
-            found = self._lowered[key] = lower(kind, words, self.memory.target)
-            if len(self._lowered) > REMEMBERED:
-                self._lowered.popitem(last=False)
-        return found
+        return lower(kind, words, self.memory.target)
 
     def make(self, codes: Sequence[bytes], subgroups: Sequence[int]) -> list[Any]:
         """The pipelines of kernels; those that are new are compiled side by side."""
@@ -83,7 +76,6 @@ class Pipelines:
     def clear(self) -> None:
         """Forget what no executable holds."""
         self._made.clear()
-        self._lowered.clear()
 
 
 class _Table(NamedTuple):
@@ -186,12 +178,8 @@ class _Runner:
     # -- what the host does --------------------------------------------------------------------------------------
     def _call(self, item: Call, addresses: Any) -> None:
         xs = self._read(item.inputs, item.call.inputs, addresses)
-        results = item.call.fn(*[dtypes.widen(x) if x.dtype == dtypes.bfloat16 else x for x in xs])
-        for place, aval, value in zip(item.outputs, item.call.outputs, results, strict=True):
-            host = dtypes.narrow(np.asarray(value), aval.dtype)
-            if host.shape != aval.shape:
-                requirement, way_out = f"the result must have shape {aval.shape}", "return an array of that shape"
-                raise ShapeError(message("callback", requirement, str(host.shape), way_out))
+        results = item.call.results([dtypes.widen(x) if x.dtype == dtypes.bfloat16 else x for x in xs])
+        for place, host in zip(item.outputs, results, strict=True):
             self.memory.write(self._address(place, addresses), np.ascontiguousarray(host))
 
     def _branch(self, item: Branch, addresses: Any) -> None:
@@ -199,45 +187,29 @@ class _Runner:
         part = item.parts[min(max(index, 0), len(item.parts) - 1)]
         self._part(part, item.operands, item.workspace, addresses)
 
-    def _begin(self, carries: Sequence[Carry], addresses: Any) -> list[Symbol]:
-        """Where the carries are before the first step."""
+    def _begin(self, carries: Sequence[Carry], addresses: Any) -> None:
         for c in carries:
-            if c.in_place and c.init != c.result and c.nbytes:
+            if c.moves:
                 self._copy(c.init, c.result, c.nbytes, addresses)
-        return [c.result if c.in_place else c.init for c in carries]
 
     def _hostloop(self, item: HostLoop, addresses: Any) -> None:
-        now = self._begin(item.carries, addresses)
-        for step in range(item.length):
-            to_result = (item.length - step) % 2 == 1
-            after = [c.result if c.in_place or to_result else c.spare for c in item.carries]
-            moved = [Symbol(m.start.number, m.start.offset + m.step * step) for m in item.moving]
-            bound = [*item.consts, *now, *moved[: item.n_xs], *after, *moved[item.n_xs :]]
+        self._begin(item.carries, addresses)
+        for bound in item.steps():
             self._part(item.body, bound, item.workspace, addresses)
-            now = after
 
     def _whileloop(self, item: WhileLoop, addresses: Any) -> None:
-        now = self._begin(item.carries, addresses)
-        to_result = True
+        self._begin(item.carries, addresses)
+        now, to_result = [c.start for c in item.carries], True
         while True:
             self._part(item.cond, [*item.cond_consts, *now, item.flag], item.workspace, addresses)
             if not self._read([item.flag], [Aval((), dtypes.bool_)], addresses)[0]:
                 break
-            after = [c.result if c.in_place or to_result else c.spare for c in item.carries]
+            after = [c.after(to_result) for c in item.carries]
             self._part(item.body, [*item.consts, *now, *after], item.workspace, addresses)
             now, to_result = after, not to_result
         for c, where in zip(item.carries, now, strict=True):
             if where != c.result and c.nbytes:
                 self._copy(where, c.result, c.nbytes, addresses)
-
-
-class NodeTime(NamedTuple):
-    """One node in a profile: its kind, the type of its result, the line that asked for it, seconds for one run."""
-
-    kind: str
-    aval: Aval
-    site: Any
-    seconds: float
 
 
 class Executable:

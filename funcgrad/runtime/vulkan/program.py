@@ -7,7 +7,7 @@ if that is not too long.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,10 @@ from funcgrad import dtypes
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
+from funcgrad.runtime.program import Program as Registers
+from funcgrad.runtime.spirv.instructions import SIZES
 from funcgrad.runtime.spirv.lower import Lowered
+from funcgrad.runtime.spirv.words import read_program
 from funcgrad.runtime.vulkan.hazards import Hazards
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.peaks import PEAK_BYTES, Peaks
@@ -27,8 +30,6 @@ LONGEST = 1 << 15  # launches of a loop that is written out
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
 MAP = 0
-CONST = 1  # MAP's instruction for a constant
-ITEM = (4, 2, 2, 4, 4, 1)  # bytes of an element by the dtype's code
 
 
 class Call(NamedTuple):
@@ -50,6 +51,20 @@ class Carry(NamedTuple):
     in_place: bool
     dtype: int
 
+    @property
+    def moves(self) -> bool:
+        """Whether it must be copied before the first step: what is updated in place starts in the result."""
+        return self.in_place and self.init != self.result and self.nbytes > 0
+
+    @property
+    def start(self) -> Symbol:
+        """Where it is before the first step."""
+        return self.result if self.in_place else self.init
+
+    def after(self, to_result: bool) -> Symbol:
+        """Where a step puts it; what is not updated in place alternates."""
+        return self.result if self.in_place or to_result else self.spare
+
 
 class Moving(NamedTuple):
     """Rows of an array that a loop goes through."""
@@ -68,6 +83,15 @@ class HostLoop(NamedTuple):
     n_xs: int
     workspace: Symbol
     body: Program
+
+    def steps(self) -> Iterator[list[Symbol]]:
+        """For each step what the body's arguments and results are."""
+        now = [c.start for c in self.carries]
+        for step in range(self.length):
+            after = [c.after((self.length - step) % 2 == 1) for c in self.carries]
+            moved = [Symbol(m.start.number, m.start.offset + m.step * step) for m in self.moving]
+            yield [*self.consts, *now, *moved[: self.n_xs], *after, *moved[self.n_xs :]]
+            now = after
 
 
 class WhileLoop(NamedTuple):
@@ -207,7 +231,8 @@ class Program:
         """Put a launch in front that sets all peaks to 0."""
         first = Launches()
         # a MAP without operands: its one result is a constant
-        words = [1, self._peaks.count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4, CONST, 0, 0, 0, 0, 0]
+        words = [1, self._peaks.count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4]
+        words += [Registers().number("const"), 0, 0, 0, 0, 0]
         for d in self.lower(MAP, words).dispatches:
             first.add(d, [Symbol(self.scratch, offset) for _, offset in d.table], True, 0)
         self.items.insert(0, first)
@@ -216,24 +241,17 @@ class Program:
         """What a node reads and writes: place, bytes, whether it is written.  MAP nodes may touch parts of a buffer."""
         if node.kind != MAP:
             return [(self._where(b), b.nbytes, i in node.writes) for i, b in enumerate(node.operands)]
-        words, ndim = node.words, node.words[0]
-        dims, (n_in, n_out) = words[1 : 1 + ndim], words[1 + ndim : 3 + ndim]
-        out, at = [], 5 + ndim
-        for k in range(n_in + n_out):
-            at += k >= n_in  # the register
-            slot, dtype, offset, *strides = words[at : at + 3 + ndim]
-            at += 3 + ndim
-            if slot < 0:
-                continue
-            ends = [s * (d - 1) for s, d in zip(strides, dims, strict=True)]
-            low, high = sum([e for e in ends if e < 0]), sum([e for e in ends if e > 0])
-            where = self._where(node.operands[slot])
-            out.append((Symbol(where.number, where.offset + offset + low), high - low + ITEM[dtype], k >= n_in))
+        p, out = read_program(node.words, rows=False), []
+        for written, operands in ((False, p.inputs), (True, [o for _, o in p.outputs])):
+            for o in [o for o in operands if o.slot >= 0]:
+                ends = [s * (d - 1) for s, d in zip(o.strides, p.dims, strict=True)]
+                low, high = sum([e for e in ends if e < 0]), sum([e for e in ends if e > 0])
+                out.append((self._at(node, o.slot, o.offset + low), high - low + SIZES[o.dtype], written))
         return out
 
     def _copy(self, n: int, source: Symbol, to: Symbol, nbytes: int, dtype: int) -> None:
         """Append a copy."""
-        size = ITEM[dtype]
+        size = SIZES[dtype]
         words = [1, nbytes // size, 1, 1, 1, 0, 0, dtype, 0, size, 0, 1, dtype, 0, size]
         launches = self._launches()
         for d in self.lower(MAP, words).dispatches:
@@ -264,22 +282,13 @@ class Program:
         self._hazards.wait()
 
     def _begin(self, n: int, carries: Sequence[Carry]) -> None:
-        """What is updated in place starts in the result."""
         for c in carries:
-            if c.in_place and c.init != c.result and c.nbytes:
+            if c.moves:
                 self._copy(n, c.init, c.result, c.nbytes, c.dtype)
 
     def _bindings(self, loop: HostLoop) -> tuple[Any, Any]:
         """For each step, what the numbers of the body's table stand for."""
-        rows: list[list[Symbol]] = []
-        now = [c.result if c.in_place else c.init for c in loop.carries]
-        for step in range(loop.length):
-            to_result = (loop.length - step) % 2 == 1
-            after = [c.result if c.in_place or to_result else c.spare for c in loop.carries]
-            moved = [Symbol(m.start.number, m.start.offset + m.step * step) for m in loop.moving]
-            rows.append([*loop.consts, *now, *moved[: loop.n_xs], *after, *moved[loop.n_xs :]])
-            now = after
-        table = np.array(rows, np.int64).reshape(loop.length, -1, 2)
+        table = np.array(list(loop.steps()), np.int64).reshape(loop.length, -1, 2)
         fixed = [loop.workspace, Symbol(self.scratch, 0)]
         rest = np.tile(np.array(fixed, np.int64), (loop.length, 1, 1))
         whole = np.concatenate([table, rest], 1)
