@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.passes.pipeline import prepare
-from funcgrad.primitive import Primitive
 from funcgrad.runtime import device, ggml
 from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.execute import Buffer, Executable, host_view, new_buffer
@@ -20,25 +17,22 @@ from funcgrad.runtime.plan import Plan
 
 __all__ = ["CpuDevice"]
 
-EAGER = 2048  # one-equation executables kept, and literals
 
-
-class CpuDevice(device.Device):
+class CpuDevice(device.CompilingDevice):
     """Runs on the cores that this process may use."""
 
     name = "cpu"
     float64 = False
 
     def __init__(self) -> None:
+        super().__init__()
         self._library = ggml.load()
-        self._eager: OrderedDict[Any, Executable] = OrderedDict()
         self._literals: OrderedDict[Any, Buffer] = OrderedDict()
-        self._lock = threading.Lock()
 
     def put(self, host: np.ndarray[Any, Any]) -> Buffer:
         """Copy host data into new memory."""
-        if host.dtype == dtypes.bool_:  # numpy takes any byte that is not 0 for true, the kernels only 1
-            host = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
+        if host.dtype == dtypes.bool_:
+            host = device.zero_or_one(host)
         buffer = new_buffer(host.nbytes)
         if host.nbytes:
             data = np.ascontiguousarray(host).reshape(-1).view(np.uint8)
@@ -86,37 +80,19 @@ class CpuDevice(device.Device):
             return storage
         return self.put(dtypes.narrow(np.asarray(value), value.aval.dtype))
 
-    # -- one primitive at a time ---------------------------------------------------------------------------------
-    def run_primitive(
-        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
-    ) -> list[Any]:
-        """Run one primitive; literals are operands like others, so that their values do not matter to the cache."""
-        key = (type(prim), prim, tuple(in_avals))
-        found = self._eager.get(key)
-        if found is None:
-            inputs, outputs = [Var(a) for a in in_avals], [Var(a) for a in out_avals]
-            found = self.compile(Graph(inputs, [Equation(prim, inputs, outputs)], outputs, prim.name))
-            self._remember(self._eager, key, found)
-        return found.run([self._literal(x) if isinstance(x, Literal) else x for x in operands])
-
-    def _literal(self, x: Literal) -> Buffer:
+    def literal(self, x: Literal) -> Buffer:
+        """The memory of a literal, kept for the next time."""
         key = x.key()
         found = self._literals.get(key)
         if found is None:
             found = self.put(x.value)
-            self._remember(self._literals, key, found)
+            self.remember(self._literals, key, found)
         return found
-
-    def _remember(self, cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
-        with self._lock:
-            cache[key] = value
-            if len(cache) > EAGER:
-                cache.popitem(last=False)
 
     def clear_cache(self) -> None:
         """Forget the executables of single primitives and give cached memory back to the system."""
+        super().clear_cache()
         with self._lock:
-            self._eager.clear()
             self._literals.clear()
         self._library.lib.fg_alloc_trim()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,10 +17,22 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.errors import DeviceError, message
-from funcgrad.ir import Aval, Graph, Literal
+from funcgrad.ir import Aval, Equation, Graph, Literal, Var
 from funcgrad.primitive import Primitive
 
-__all__ = ["Device", "NumpyDevice", "default", "devices", "get", "register", "set_default"]
+__all__ = [
+    "CompilingDevice",
+    "Device",
+    "NumpyDevice",
+    "default",
+    "devices",
+    "get",
+    "register",
+    "set_default",
+    "zero_or_one",
+]
+
+KEPT = 2048  # one-equation executables, and literals
 
 
 class Device:
@@ -62,6 +75,49 @@ class Device:
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
+
+
+class CompilingDevice(Device):
+    """A device that runs single primitives as graphs of one equation, of which it keeps the latest."""
+
+    def __init__(self) -> None:
+        self._eager: OrderedDict[Any, Any] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def literal(self, x: Literal) -> Any:
+        """Storage that holds a literal."""
+        raise NotImplementedError(f"{type(self).__name__}.literal")
+
+    def run_primitive(
+        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
+    ) -> list[Any]:
+        """Run one primitive; literals are operands like others, so that their values do not matter to the cache."""
+        key = (type(prim), prim, tuple(in_avals))
+        found = self._eager.get(key)
+        if found is None:
+            inputs, outputs = [Var(a) for a in in_avals], [Var(a) for a in out_avals]
+            found = self.compile(Graph(inputs, [Equation(prim, inputs, outputs)], outputs, prim.name))
+            self.remember(self._eager, key, found)
+        results: list[Any] = found.run([self.literal(x) if isinstance(x, Literal) else x for x in operands])
+        return results
+
+    def remember(self, cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+        """Put something into a cache, and out what is there longest when it is full."""
+        with self._lock:
+            cache[key] = value
+            if len(cache) > KEPT:
+                cache.popitem(last=False)
+
+    def clear_cache(self) -> None:
+        """Forget the executables of single primitives."""
+        with self._lock:
+            self._eager.clear()
+
+
+def zero_or_one(host: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Truth values as bytes that are 0 or 1: numpy takes any byte that is not 0 for true, the kernels only 1."""
+    clean: np.ndarray[Any, Any] = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
+    return clean
 
 
 class NumpyExecutable:

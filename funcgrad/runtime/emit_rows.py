@@ -11,7 +11,7 @@ from funcgrad import dtypes
 from funcgrad.ir import Aval
 from funcgrad.runtime.emit_core import Core
 from funcgrad.runtime.plan import Buf
-from funcgrad.runtime.program import CODES, CONST, Const, Program, Reg, combine
+from funcgrad.runtime.program import CODES, Const, Program, Reg
 from funcgrad.runtime.views import IOTA, View, coalesce
 
 __all__ = ["RowProgram", "Rows"]
@@ -63,38 +63,7 @@ class RowProgram(Program):
 
     def assemble_rows(self, outs: Sequence[Any]) -> tuple[list[int], list[int], list[int]]:
         """Return the width of each register, the register of each output, and the instructions as words."""
-        ids = [self._id(x) for x in outs]
-        ids, code, wide = combine(ids, self.code, self.widths)
-        n_in = len(self.views)
-        widths = [int(w) for w in self.input_widths] + [1] * len(self.consts)
-        words: list[int] = []
-        for k, bits in enumerate(self.consts):
-            words += (self.number("const"), n_in + k, bits, 0, 0, 0)
-        last = list(range(len(code)))
-        for n, instruction in enumerate(code):
-            for x in instruction[1:]:
-                if 0 <= x < CONST:
-                    last[x] = n
-        for x in ids:
-            if 0 <= x < CONST:
-                last[x] = len(code)
-        place: list[int] = []
-        free: tuple[list[int], list[int]] = ([], [])
-        for n, (number, *sources) in enumerate(code):
-            room = free[wide[n]]
-            if room:
-                dst = room.pop()
-            else:
-                dst = len(widths)
-                widths.append(int(wide[n]))
-            place.append(dst)
-            words += (number, dst)
-            words += [~x if x < 0 else place[x] if x < CONST else x - CONST + n_in for x in sources]
-            for x in {*sources, n}:
-                if 0 <= x < CONST and last[x] == n:
-                    free[wide[x]].append(place[x])
-        regs = [~x if x < 0 else place[x] if x < CONST else x - CONST + n_in for x in ids]
-        return widths, regs, words
+        return self.place(outs, [int(w) for w in self.input_widths], self.widths)
 
 
 class Rows(Core):

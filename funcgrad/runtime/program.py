@@ -174,10 +174,20 @@ class Program:
 
         Inputs and constants keep their registers; the others are used again once their value is dead.
         """
+        widths, regs, words = self.place(outs, [1] * len(self.views), [True] * len(self.code))
+        return max(len(widths), 1), regs, words
+
+    def place(
+        self, outs: Sequence[Any], input_widths: Sequence[int], widths: list[bool]
+    ) -> tuple[list[int], list[int], list[int]]:
+        """Return the width of each register, the register of each output, and the instructions as words.
+
+        ``input_widths`` and ``widths`` are those of the inputs and of the values; a register keeps its width.
+        """
         ids = [self._id(x) for x in outs]
-        ids, code, _ = combine(ids, self.code, [True] * len(self.code))
+        ids, code, wide = combine(ids, self.code, widths)
         n_in = len(self.views)
-        base = n_in + len(self.consts)
+        registers = [*input_widths, *[1] * len(self.consts)]
         words: list[int] = []
         for k, bits in enumerate(self.consts):
             words += (_numbers["const"], n_in + k, bits, 0, 0, 0)
@@ -190,22 +200,23 @@ class Program:
             if 0 <= x < CONST:
                 last[x] = len(code)
         place: list[int] = []
-        free: list[int] = []
-        top = base
+        free: tuple[list[int], list[int]] = ([], [])  # by width
         for n, (number, *sources) in enumerate(code):
-            if free:
-                dst = free.pop()
+            room = free[wide[n]]
+            if room:
+                dst = room.pop()
             else:
-                dst, top = top, top + 1
+                dst = len(registers)
+                registers.append(int(wide[n]))
             place.append(dst)
             words += (number, dst)
             for x in sources:
                 words.append(~x if x < 0 else place[x] if x < CONST else x - CONST + n_in)
             for x in {*sources, n}:
                 if 0 <= x < CONST and last[x] == n:
-                    free.append(place[x])
+                    free[wide[x]].append(place[x])
         regs = [~x if x < 0 else place[x] if x < CONST else x - CONST + n_in for x in ids]
-        return max(top, 1), regs, words
+        return registers, regs, words
 
 
 def combine(ids: list[int], code: list[Code], widths: list[bool]) -> tuple[list[int], list[Code], list[bool]]:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.passes.pipeline import prepare
-from funcgrad.primitive import Primitive
 from funcgrad.runtime import device
 from funcgrad.runtime.plan import Plan
 from funcgrad.runtime.vulkan.emitter import VulkanEmitter
@@ -22,27 +18,25 @@ from funcgrad.runtime.vulkan.probe import probe
 
 __all__ = ["VulkanDevice", "found"]
 
-EAGER = 2048  # one-equation executables kept
 AT_ONCE = 1 << 16  # bytes from which on an array that is put goes to the device at once
 
 
-class VulkanDevice(device.Device):
+class VulkanDevice(device.CompilingDevice):
     """One GPU; it runs the same plans as the CPU, in every dtype of the library."""
 
     float64 = False
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         self.name = f"vulkan:{index}"
         self.memory = Memory(index)
         self.memory.target = probe(self.memory)
         self.pipelines = Pipelines(self.memory)
-        self._eager: OrderedDict[Any, Executable] = OrderedDict()
-        self._lock = threading.Lock()
 
     def put(self, host: np.ndarray[Any, Any]) -> VulkanArray:
         """Copy host data: large arrays to the device at once, small ones when they are first needed there."""
-        if host.dtype == dtypes.bool_:  # numpy takes any byte that is not 0 for true, the kernels only 1
-            host = host.view(np.uint8) != 0 if host.flags.c_contiguous else host != 0
+        if host.dtype == dtypes.bool_:
+            host = device.zero_or_one(host)
         copy = np.array(host, order="C")
         copy.flags.writeable = False
         array = VulkanArray(self.memory, Aval(copy.shape, copy.dtype), host=copy)
@@ -83,21 +77,9 @@ class VulkanDevice(device.Device):
             return storage.on_device()
         return self.memory.upload(np.ascontiguousarray(dtypes.narrow(np.asarray(value), value.aval.dtype)))
 
-    def run_primitive(
-        self, prim: Primitive, operands: Sequence[Any], in_avals: Sequence[Aval], out_avals: Sequence[Aval]
-    ) -> list[Any]:
-        """Run one primitive; literals are operands like others, so that their values do not matter to the cache."""
-        key = (type(prim), prim, tuple(in_avals))
-        found = self._eager.get(key)
-        if found is None:
-            inputs, outputs = [Var(a) for a in in_avals], [Var(a) for a in out_avals]
-            found = self.compile(Graph(inputs, [Equation(prim, inputs, outputs)], outputs, prim.name))
-            with self._lock:
-                self._eager[key] = found
-                if len(self._eager) > EAGER:
-                    self._eager.popitem(last=False)
-        xs = [VulkanArray(self.memory, x.aval, host=x.value) if isinstance(x, Literal) else x for x in operands]
-        return list(found.run(xs))
+    def literal(self, x: Literal) -> VulkanArray:
+        """A literal, on the host until it is needed."""
+        return VulkanArray(self.memory, x.aval, host=x.value)
 
     def synchronize(self) -> None:
         """Wait until everything asked for is done."""
@@ -105,8 +87,7 @@ class VulkanDevice(device.Device):
 
     def clear_cache(self) -> None:
         """Forget the executables of single primitives and give free memory back."""
-        with self._lock:
-            self._eager.clear()
+        super().clear_cache()
         self.pipelines.clear()
         self.memory.trim()
 
