@@ -22,7 +22,7 @@ from funcgrad.errors import ShapeError, Site, message
 if TYPE_CHECKING:
     from funcgrad.primitive import Primitive
 
-__all__ = ["Atom", "Aval", "Equation", "Graph", "Literal", "Var", "check_graph", "format_graph"]
+__all__ = ["Atom", "Aval", "Equation", "Graph", "Literal", "Var", "check_graph", "count_uses", "format_graph"]
 
 MAX_ELEMENTS = 2**31 - 1
 MAX_RANK = 16
@@ -197,6 +197,17 @@ def subgraphs(eqn_or_prim: Any) -> Iterator[Graph]:
         for v in value if isinstance(value, tuple) else (value,):
             if isinstance(v, Graph):
                 yield v
+
+
+def count_uses(eqns: Iterable[Equation], results: Iterable[Any]) -> dict[Any, int]:
+    """Count how often equations, and whoever takes the results, read each value."""
+    uses: dict[Any, int] = {}
+    for eqn in eqns:
+        for a in eqn.inputs:
+            uses[a] = uses.get(a, 0) + 1
+    for a in results:
+        uses[a] = uses.get(a, 0) + 1
+    return uses
 
 
 def check_graph(graph: Graph) -> None:

@@ -677,3 +677,19 @@ def evaluate(expression: str, library: Any, values: dict[str, Any]) -> Any:
 def entries(table: dict[str, list[Entry]]) -> list[tuple[str, Entry]]:
     """All entries with an identifier each."""
     return [(f"{group}: {parts(e)[0]}", e) for group, items in table.items() for e in items]
+
+
+# What decides shapes by values works outside jit only.
+BY_VALUE = (
+    "unique",
+    "nonzero",
+    "argwhere",
+    "where(b)",
+    "x[b",
+    "b[0]",
+    "extract",
+    "compress",
+    "bincount(k",
+    "intersect1d",
+)
+BY_VALUE += ("union1d", "setdiff1d", "setxor1d", "trim_zeros", "choose", "ravel_multi_index", "mask_indices")

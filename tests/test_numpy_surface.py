@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from surface import SMOOTH, STEPS, Entry, entries, evaluate, names, operands, parts
+from surface import BY_VALUE, SMOOTH, STEPS, Entry, entries, evaluate, names, operands, parts
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -66,22 +66,6 @@ def test_values_in_float32(entry: Entry) -> None:
         got = evaluate(ours, fnp, on_device(values))
         assert dtypes.as_dtype(got.dtype) == got.dtype and got.dtype != np.float64
         close(got, want, 3e-5, "histogram" in ours)
-
-
-# What decides shapes by values works outside jit only.
-BY_VALUE = (
-    "unique",
-    "nonzero",
-    "argwhere",
-    "where(b)",
-    "x[b",
-    "b[0]",
-    "extract",
-    "compress",
-    "bincount(k",
-    "intersect1d",
-)
-BY_VALUE += ("union1d", "setdiff1d", "setxor1d", "trim_zeros", "choose", "ravel_multi_index", "mask_indices")
 
 
 @pytest.mark.ggml

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from funcgrad.ir import Aval, Equation, Var
+from funcgrad.ir import Aval, Equation, Var, count_uses
 from funcgrad.primitive import Primitive
 from funcgrad.prims.pointwise import add, convert
 from funcgrad.trace import bind_all
@@ -42,9 +42,7 @@ def products(
     added to each step's rows.
     """
     made = {v: e for e in eqns for v in e.outputs}
-    uses: dict[Any, int] = {}
-    for a in [a for e in eqns for a in e.inputs] + list(grads.values()):
-        uses[a] = uses.get(a, 0) + 1
+    uses = count_uses(eqns, grads.values())
     found: dict[Var, list[Product]] = {}
     rows: dict[Var, None] = {}
     for v in sums:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from funcgrad import dtypes
-from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.ir import Aval, Equation, Graph, Literal, Var, count_uses
 from funcgrad.primitive import Pointwise, Primitive, dataclass
 from funcgrad.prims.layout import Broadcast, Reshape
 
@@ -99,12 +99,7 @@ class _Fuser:
         self.out: list[Equation] = []
         self.group_of: dict[Any, _Group] = {}
         self.order: dict[_Group, None] = {}  # open groups, oldest first
-        self.uses: dict[Any, int] = {}
-        for eqn in graph.eqns:
-            for a in eqn.inputs:
-                self.uses[a] = self.uses.get(a, 0) + 1
-        for a in graph.outputs:
-            self.uses[a] = self.uses.get(a, 0) + 1
+        self.uses = count_uses(graph.eqns, graph.outputs)
 
     def take(self, eqn: Equation) -> None:
         """Put an equation where it belongs."""

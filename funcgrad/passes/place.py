@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.ir import Aval, Equation, Graph, Literal, Var
+from funcgrad.ir import Aval, Equation, Graph, Literal, Var, count_uses
 from funcgrad.passes.simplify import dead_code
 from funcgrad.primitive import Primitive, dataclass
 from funcgrad.prims.layout import Pad
@@ -74,12 +74,7 @@ class _Sums:
     """The sums of pads found so far."""
 
     def __init__(self, graph: Graph):
-        self.uses: dict[Any, int] = {}
-        for eqn in graph.eqns:
-            for a in eqn.inputs:
-                self.uses[a] = self.uses.get(a, 0) + 1
-        for a in graph.outputs:
-            self.uses[a] = self.uses.get(a, 0) + 1
+        self.uses = count_uses(graph.eqns, graph.outputs)
         self.pieces: dict[Any, list[tuple[Box, Any]]] = {}  # of pads and of their sums
 
     def note(self, eqn: Equation) -> bool:

@@ -19,25 +19,11 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from surface import SMOOTH, STEPS, Entry, entries, evaluate, names, operands, parts
+from surface import BY_VALUE, SMOOTH, STEPS, Entry, entries, evaluate, names, operands, parts
 
 EPS = float(np.finfo(np.float32).eps)
 # What JAX does differently on purpose, or lacks.
 ONLY_OURS = ("safe_norm", "logsumexp", "polyfit(r, v, 1, w=w)", "astype(np.float64)")
-# Shapes decided by values, which jit cannot trace.
-BY_VALUE = (
-    "unique",
-    "nonzero",
-    "argwhere",
-    "where(b)",
-    "x[b",
-    "b[0]",
-    "extract",
-    "compress",
-    "bincount(k",
-    "intersect1d",
-)
-BY_VALUE += ("union1d", "setdiff1d", "setxor1d", "trim_zeros", "choose", "ravel_multi_index", "mask_indices")
 
 
 def chosen(expression: str, seed: int = 0) -> dict[str, Any]:
