@@ -157,6 +157,7 @@ def conv_general_dilated(
 
     ``padding`` is "SAME", "VALID", "SAME_LOWER" or a pair for each spatial axis; ``dimension_numbers`` names the
     layouts, by default ("NCHW", "OIHW", "NCHW"); channels last, ("NHWC", "HWIO", "NHWC"), needs no transposition.
+    ``precision`` is "float32", "tensorfloat32" or "float16", by default that of ``default_matmul_precision``.
 
     >>> x, k = fnp.ones((1, 4, 4, 2)), fnp.ones((3, 3, 2, 5))
     >>> lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")).shape
@@ -178,11 +179,11 @@ def conv_general_dilated(
         sizes = [dilated(x.aval.shape[a], b) for a, b in zip(spec.lhs_spec[2:], base, strict=True)]
         window = [dilated(kernel.aval.shape[a], w) for a, w in zip(spec.rhs_spec[2:], inner, strict=True)]
         pads = padtype_to_pads(sizes, window, strides, padding)
-    resolve_precision("conv_general_dilated", precision)
+    chosen = resolve_precision("conv_general_dilated", precision)
     x = layout.transpose(x, (spec.lhs_spec[0], *spec.lhs_spec[2:], spec.lhs_spec[1]))
     kernel = layout.transpose(kernel, (*spec.rhs_spec[2:], spec.rhs_spec[1], spec.rhs_spec[0]))
     pairs = tuple([(int(a), int(b)) for a, b in pads])
-    prim = contract.Conv(strides, pairs, base, inner, feature_group_count, batch_group_count)
+    prim = contract.Conv(strides, pairs, base, inner, feature_group_count, batch_group_count, chosen)
     out = contract.conv(x, kernel, prim)
     # The result is (N, *spatial, C); axis i of what is asked for is where out_spec puts it.
     places = (spec.out_spec[0], *spec.out_spec[2:], spec.out_spec[1])
@@ -303,6 +304,8 @@ def conv_general_dilated_patches(
 ) -> Any:
     """Return the patches that a convolution multiplies, as channels: by input channel, then by place in the window.
 
+    Patches are copies, so they are exact unless ``precision`` itself asks for less.
+
     >>> lax.conv_general_dilated_patches(fnp.ones((1, 2, 4)), (3,), (1,), "VALID").shape
     (1, 6, 2)
     """
@@ -333,6 +336,6 @@ def conv_general_dilated_patches(
         spec,
         channels,
         1,
-        precision,
+        "float32" if precision is None else precision,
         preferred_element_type,
     )

@@ -18,8 +18,7 @@ def _convolve(name: str, x: Any, kernel: Any, mode: str, precision: Any) -> Any:
     if mode not in ("full", "same", "valid"):
         raise ValueError(message(name, 'mode must be "full", "same" or "valid"', repr(mode)))
     pads = {"full": (k - 1, k - 1), "valid": (0, 0), "same": (k // 2, k - 1 - k // 2)}
-    prim = contract.Conv((1,), (pads[mode],), (1,), (1,))
-    resolve_precision(name, precision)
+    prim = contract.Conv((1,), (pads[mode],), (1,), (1,), precision=resolve_precision(name, precision))
     out = contract.conv(layout.reshape(x, (1, n, 1)), layout.reshape(kernel, (k, 1, 1)), prim)
     return layout.reshape(out, (out.aval.size,))
 

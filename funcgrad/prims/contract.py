@@ -187,6 +187,7 @@ class Conv(Bilinear):
 
     ``lhs_dilation`` spreads x, ``rhs_dilation`` the kernel.  With ``groups``, a block of O/groups output channels sees
     its own block of input channels; with ``batch_groups``, its own block of the batch.  A negative padding cuts.
+    ``precision`` is that of the products, as in DotGeneral.
     """
 
     strides: Ints
@@ -195,6 +196,7 @@ class Conv(Bilinear):
     rhs_dilation: Ints
     groups: int = 1
     batch_groups: int = 1
+    precision: str | None = None
     name = "conv"
     examples = [
         _conv("f32[2,5,3]", "f32[3,3,2]"),
@@ -267,7 +269,7 @@ class Conv(Bilinear):
         kernel = reshape(reverse(y, tuple(range(d))), (*window, ci, blocks, o // blocks))
         kernel = reshape(transpose(kernel, (*range(d), d + 2, d + 1, d)), (*window, o // blocks, blocks * ci))
         padding = transposed_padding(x.aval.shape[1:-1], tuple(window), *self._steps())
-        back = Conv(self.lhs_dilation, padding, self.strides, self.rhs_dilation, blocks)
+        back = Conv(self.lhs_dilation, padding, self.strides, self.rhs_dilation, blocks, precision=self.precision)
         out = bind(back, ct, kernel)
         if self.batch_groups == 1:
             return out
@@ -291,7 +293,8 @@ class Conv(Bilinear):
             strict=True,
         ):
             padding.append((lo, dilated(m, s) + dilated(k, w) - 1 - dilated(n, b) - lo))
-        conv = Conv(self.rhs_dilation, tuple(padding), self.lhs_dilation, self.strides, self.batch_groups, self.groups)
+        steps = self.rhs_dilation, tuple(padding), self.lhs_dilation, self.strides
+        conv = Conv(*steps, self.batch_groups, self.groups, self.precision)
         kernel = transpose(ct, (*range(1, d + 1), 0, d + 1))
         return transpose(bind(conv, transpose(x, back), kernel), (*range(1, d + 1), 0, d + 1))
 

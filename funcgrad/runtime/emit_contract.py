@@ -157,10 +157,10 @@ class Contractions(Core):
         weights = self.dense(kernel).reshape_exactly((*window, ci, blocks, o // blocks))
         out = self.new(aval)
         to = out.reshape_exactly((n, *spatial, blocks, o // blocks)).transpose((d + 1, *range(d + 1), d + 2))
-        self._conv_blocks(view, weights, to, d)
+        self._conv_blocks(view, weights, to, d, p.precision)
         return out
 
-    def _conv_blocks(self, view: View, weights: View, to: View, d: int) -> None:
+    def _conv_blocks(self, view: View, weights: View, to: View, d: int, precision: str | None) -> None:
         """Products [block, N, *spatial, *window, C] by [*window, C, block, O], as much at a time as the cache holds."""
         summed = tuple(range(d + 2, 2 * d + 3))
         axes = (summed, tuple(range(d + 1)), (0,), (d + 1,))
@@ -169,7 +169,8 @@ class Contractions(Core):
         for start, limit in whole if merges else _boxes(view.aval.shape, d + 2, self.columns):
             steps = (1,) * view.aval.ndim
             part = view.slice((*start, *(0,) * (d + 1)), (*limit, *view.aval.shape[d + 2 :]), steps)
-            self.dot_into(part, weights, axes, to.slice((*start, 0), (*limit, to.aval.shape[-1]), (1,) * (d + 3)))
+            place = to.slice((*start, 0), (*limit, to.aval.shape[-1]), (1,) * (d + 3))
+            self.dot_into(part, weights, axes, place, precision)
 
 
 def _boxes(shape: Ints, rank: int, columns: int) -> Iterator[tuple[Ints, Ints]]:
