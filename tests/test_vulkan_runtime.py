@@ -405,25 +405,6 @@ def test_profile(vk: Runtime) -> None:
     many.free()
 
 
-def test_the_cache_is_saved_and_loaded(vk: Runtime) -> None:
-    vk.lib.fgv_pipeline_free(vk.pipeline(add_kernel("int")))
-    size = vk.ffi.new("int64_t *")
-    assert vk.lib.fgv_cache_save(vk.device, vk.ffi.NULL, size) == 0 and size[0] > 32
-    n = size[0]
-    data = vk.ffi.new(f"char[{n}]")
-    assert vk.lib.fgv_cache_save(vk.device, data, size) == 0 and size[0] == n
-    assert vk.lib.fgv_cache_load(vk.device, data, n) == 0
-    size[0] = n - 1
-    assert vk.lib.fgv_cache_save(vk.device, data, size) == -1
-    assert vk.lib.fgv_cache_load(vk.device, data, n - 1) == -1
-    for at in (0, 4, 16, n // 2, n - 1):  # damaged: header, identity, content, checksum
-        damaged = bytearray(vk.ffi.buffer(data))
-        damaged[at] ^= 1
-        assert vk.lib.fgv_cache_load(vk.device, vk.ffi.from_buffer(damaged), n) == -1
-    for n_bytes in (0, 7, 8):
-        assert vk.lib.fgv_cache_load(vk.device, data, n_bytes) == -1
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_child_is_refused(vk: Runtime) -> None:

@@ -79,13 +79,6 @@ int fgv_done(fgv_device *device, int64_t ticket);
 /* Runs a list of dispatches once, one dispatch after another, and waits; ns gets the nanoseconds of each. */
 int fgv_profile(fgv_device *device, fgv_commands *commands, int64_t *ns, char *err, int err_size);
 
-/* The compiled kernels, for fgv_cache_load in another process: data == NULL sets *n to the bytes that are needed (they
- * may grow until the next call); otherwise *n is the room on entry and what was written on return. 0, or -1.
- */
-int fgv_cache_save(fgv_device *device, void *data, int64_t *n);
-/* 0, or -1 when the data are damaged or of another device or driver: then nothing is changed. */
-int fgv_cache_load(fgv_device *device, const void *data, int64_t n);
-
 #ifdef __cplusplus
 }
 #endif

@@ -1,7 +1,7 @@
 /* The part of Vulkan that vk_*.cpp use: handles, constants, structures and function types, by the public specification.
  *
- * Written for this project, so that no SDK is needed to build; tests/vk_api_check.cpp compares each layout and constant
- * with the real header where there is one. Members that nothing here reads are spare arrays of their total size.
+ * Written for this project, so that no SDK is needed to build; tests/test_vulkan_api.py compares each layout and
+ * constant with the real header where there is one. Members that nothing here reads are spare arrays of their total size.
  * Non-dispatchable handles are pointers, as on every 64-bit platform (other platforms report no devices).
  */
 #ifndef FG_VK_API_H
@@ -134,7 +134,6 @@ enum VkQueryType : int32_t { VK_QUERY_TYPE_TIMESTAMP = 2 };
 enum VkPipelineBindPoint : int32_t { VK_PIPELINE_BIND_POINT_COMPUTE = 1 };
 enum VkCommandBufferLevel : int32_t { VK_COMMAND_BUFFER_LEVEL_PRIMARY = 0 };
 enum VkSemaphoreType : int32_t { VK_SEMAPHORE_TYPE_TIMELINE = 1 };
-enum VkPipelineCacheHeaderVersion : int32_t { VK_PIPELINE_CACHE_HEADER_VERSION_ONE = 1 };
 enum VkScopeKHR : int32_t { VK_SCOPE_SUBGROUP_KHR = 3 };
 enum VkComponentTypeKHR : int32_t {
     VK_COMPONENT_TYPE_FLOAT16_KHR = 0,
@@ -399,13 +398,6 @@ struct VkPipelineCacheCreateInfo {
     size_t initialDataSize;
     const void *pInitialData;
 };
-struct VkPipelineCacheHeaderVersionOne {
-    uint32_t headerSize;
-    VkPipelineCacheHeaderVersion headerVersion;
-    uint32_t vendorID;
-    uint32_t deviceID;
-    uint8_t pipelineCacheUUID[16];
-};
 struct VkPushConstantRange {
     VkFlags stageFlags;
     uint32_t offset;
@@ -549,8 +541,6 @@ struct VkSubmitInfo {
     X(void, vkDestroyShaderModule, (VkDevice, VkShaderModule, const void *))                                           \
     X(VkResult, vkCreatePipelineCache, (VkDevice, const VkPipelineCacheCreateInfo *, const void *, VkPipelineCache *)) \
     X(void, vkDestroyPipelineCache, (VkDevice, VkPipelineCache, const void *))                                         \
-    X(VkResult, vkGetPipelineCacheData, (VkDevice, VkPipelineCache, size_t *, void *))                                 \
-    X(VkResult, vkMergePipelineCaches, (VkDevice, VkPipelineCache, uint32_t, const VkPipelineCache *))                 \
     X(VkResult, vkCreatePipelineLayout,                                                                                \
         (VkDevice, const VkPipelineLayoutCreateInfo *, const void *, VkPipelineLayout *))                              \
     X(void, vkDestroyPipelineLayout, (VkDevice, VkPipelineLayout, const void *))                                       \

@@ -6,7 +6,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <shared_mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -101,8 +100,7 @@ struct fgv_device : fgv::DeviceFunctions {
     VkQueue queue = nullptr;
     VkSemaphore timeline = nullptr;
     VkPipelineLayout layout = nullptr;
-    VkPipelineCache cache = nullptr;
-    std::shared_mutex cache_mutex; // merging into the cache excludes its other users
+    VkPipelineCache cache = nullptr; // Vulkan synchronises its users
 
     std::mutex mutex; // guards what follows, and the queue
     std::atomic<bool> lost{false};

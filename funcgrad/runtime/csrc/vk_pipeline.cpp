@@ -1,4 +1,4 @@
-// Kernels: SPIR-V modules, looked through before the driver sees them, and the cache of what was compiled.
+// Kernels: SPIR-V modules, looked through before the driver sees them.
 #include <algorithm>
 #include <cstring>
 
@@ -95,26 +95,8 @@ void compile(Pipeline &pipeline, const uint32_t *spirv, int64_t n_words, int sub
     info.stage.module = module.handle;
     info.stage.pName = "main";
     info.layout = d->layout;
-    const std::shared_lock<std::shared_mutex> lock(d->cache_mutex);
     check(d, d->vkCreateComputePipelines(d->handle, d->cache, 1, &info, nullptr, &pipeline.handle),
         "vkCreateComputePipelines");
-}
-
-// ---- the saved cache: the driver's data and a checksum, because drivers trust what they are given ----
-uint64_t checksum(const unsigned char *data, size_t n) { // FNV-1a
-    uint64_t h = 14695981039346656037u;
-    for (size_t i = 0; i < n; ++i) h = (h ^ data[i]) * 1099511628211u;
-    return h;
-}
-
-bool is_ours(const fgv_device *d, const void *data, size_t n) {
-    VkPipelineCacheHeaderVersionOne header;
-    if (n < sizeof header) return false;
-    memcpy(&header, data, sizeof header);
-    const VkPhysicalDeviceProperties &p = d->candidate->properties;
-    return header.headerSize >= sizeof header && header.headerVersion == VK_PIPELINE_CACHE_HEADER_VERSION_ONE &&
-        header.vendorID == p.vendorID && header.deviceID == p.deviceID &&
-        !memcmp(header.pipelineCacheUUID, p.pipelineCacheUUID, 16);
 }
 
 } // namespace
@@ -138,40 +120,4 @@ fgv_pipeline *fgv_pipeline_new(
 
 void fgv_pipeline_free(fgv_pipeline *pipeline) {
     if (pipeline && !in_forked_child()) delete pipeline;
-}
-
-int fgv_cache_save(fgv_device *d, void *data, int64_t *n) {
-    return guarded<int>(-1, nullptr, 0, [&] {
-        alive(d);
-        const std::unique_lock<std::shared_mutex> lock(d->cache_mutex);
-        size_t size = 0;
-        check(d, d->vkGetPipelineCacheData(d->handle, d->cache, &size, nullptr), "vkGetPipelineCacheData");
-        if (data) {
-            if (*n < int64_t(size + sizeof(uint64_t))) return -1;
-            check(d, d->vkGetPipelineCacheData(d->handle, d->cache, &size, data), "vkGetPipelineCacheData");
-            const uint64_t sum = checksum(static_cast<unsigned char *>(data), size);
-            memcpy(static_cast<char *>(data) + size, &sum, sizeof sum);
-        }
-        *n = int64_t(size + sizeof(uint64_t));
-        return 0;
-    });
-}
-
-int fgv_cache_load(fgv_device *d, const void *data, int64_t n) {
-    return guarded<int>(-1, nullptr, 0, [&] {
-        alive(d);
-        uint64_t sum = 0;
-        if (n < int64_t(sizeof sum)) return -1;
-        const size_t size = size_t(n) - sizeof sum;
-        memcpy(&sum, static_cast<const char *>(data) + size, sizeof sum);
-        if (sum != checksum(static_cast<const unsigned char *>(data), size) || !is_ours(d, data, size)) return -1;
-        VkPipelineCacheCreateInfo info{VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO, nullptr, 0, size, data};
-        VkPipelineCache loaded = nullptr;
-        check(d, d->vkCreatePipelineCache(d->handle, &info, nullptr, &loaded), "vkCreatePipelineCache");
-        const std::unique_lock<std::shared_mutex> lock(d->cache_mutex);
-        const VkResult result = d->vkMergePipelineCaches(d->handle, d->cache, 1, &loaded);
-        d->vkDestroyPipelineCache(d->handle, loaded, nullptr);
-        check(d, result, "vkMergePipelineCaches");
-        return 0;
-    });
 }
