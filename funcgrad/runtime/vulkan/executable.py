@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -265,9 +265,11 @@ class Executable:
         interrupted halfway, and then what the caller has must be whole.
         """
         pieces = [a.on_device() for a in arrays]
+        times = Counter(map(id, pieces)) if self.donated else {}
         for i in self.donated:
             given = pieces[i]
-            if not self._whole or sum([p is given for p in pieces]) > 1:
+            if not self._whole or times[id(given)] > 1:
+                times[id(given)] -= 1
                 pieces[i] = self.memory.take(given.nbytes)
                 self.memory.copy(pieces[i].address, given.address, given.nbytes)
             else:

@@ -73,6 +73,7 @@ class Memory:
         lib = self.library.lib
         self._err, self._alloc, self._release, self._submit = err, lib.fgv_alloc, lib.fgv_release, lib.fgv_submit
         self._ticket = 0  # of the latest commands
+        self._reached = 0  # the latest that were waited for
 
     def _limits(self) -> list[int]:
         numbers = self.library.ffi.new("int64_t[]", LIMITS)
@@ -163,9 +164,11 @@ class Memory:
 
     def synchronize(self) -> None:
         """Wait until all commands are done."""
-        if self._ticket:
+        ticket = self._ticket
+        if ticket > self._reached:
             err = self.library.new_message()
-            self.check(self.library.lib.fgv_wait(self.handle, self._ticket, err, ggml.MESSAGE), err)
+            self.check(self.library.lib.fgv_wait(self.handle, ticket, err, ggml.MESSAGE), err)
+            self._reached = ticket
 
     def check(self, failed: int, err: Any, nbytes: int = 0) -> None:
         """Raise DeviceError for an error of the device."""
