@@ -256,10 +256,10 @@ def write_extension_source(path: Path) -> None:
         raise BuildError("cffi was not found: install it (pip install cffi).") from None
     ffi = cffi.FFI()
     ours = ("fg.h", "graph.h", "program.h", "vk.h")
-    for name in (*ours, "cdef.h"):
+    for name in ours:
         ffi.cdef(declarations((CSRC / name).read_text()))
-    includes = (*ours, "ggml.h", "ggml-alloc.h", "ggml-backend.h", "ggml-cpu.h")
-    ffi.set_source("funcgrad.runtime._ggml", "\n".join(f'#include "{name}"' for name in includes))
+    ffi.cdef('extern "Python" int fg_host_call(int64_t id, void *const *pointers);')  # what HOST nodes call
+    ffi.set_source("funcgrad.runtime._ggml", "\n".join(f'#include "{name}"' for name in ours))
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.redirect_stdout(None):
         ffi.emit_c_code(str(path))

@@ -54,7 +54,8 @@ class Runtime:
     def read(self, address: int, n: int, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         data = np.empty(n, dtype)
         err = self.ffi.new("char[]", 512)
-        if self.lib.fgv_read(self.device, address, self.ffi.from_buffer(data), data.nbytes, err, 512):
+        to = self.ffi.new("void *[]", [self.ffi.from_buffer(data)])
+        if self.lib.fgv_read_many(self.device, 1, [address], to, [data.nbytes], err, 512):
             raise RuntimeError(self.ffi.string(err).decode())
         return data
 

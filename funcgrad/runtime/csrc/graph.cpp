@@ -225,12 +225,10 @@ struct fg_graph {
 
 extern "C" {
 
-void fg_guard_ggml(void) { ggml_set_abort_callback(on_ggml_abort); }
-
 fg_graph *fg_graph_new(int64_t max_tensors, char *err, int err_size) {
     return guarded<fg_graph *>(nullptr, err, err_size, [&] {
         if (max_tensors < 1 || max_tensors > INT32_MAX / 4) fail("fg_graph_new: max_tensors must be in [1, 2^29), got %lld", (long long)max_tensors);
-        fg_guard_ggml();
+        ggml_set_abort_callback(on_ggml_abort);
         auto g = std::make_unique<fg_graph>(max_tensors);
         g->open();
         return g.release();
@@ -286,8 +284,6 @@ void fg_graph_profile(fg_graph *g, int64_t *ns) {
 }
 
 int fg_graph_n_nodes(const fg_graph *g) { return int(g->nodes.size()); }
-
-int fg_graph_n_tensors(const fg_graph *g) { return int(g->leaves.size()); }
 
 int fg_graph_dump(const fg_graph *g, char *buf, int size) {
     return guarded<int>(-1, nullptr, 0, [&] {

@@ -47,17 +47,12 @@ void fg_graph_stop(const char *reason);
 void fg_graph_profile(fg_graph *g, int64_t *ns);
 
 int fg_graph_n_nodes(const fg_graph *g);
-int fg_graph_n_tensors(const fg_graph *g);
 /* A listing, one node a line, cut to size; returns the length that the whole listing has. */
 int fg_graph_dump(const fg_graph *g, char *buf, int size);
 
 /* Opens an OpenBLAS (the shared library of PyPI's scipy-openblas32, or any with the same functions), sets it to one
  * thread, for our pool calls it from each of its own, and registers its sgemm with fg_set_sgemm. */
 int fg_load_blas(const char *path, char *err, int err_size);
-
-/* Makes a failed GGML_ASSERT throw instead of ending the process, wherever one of the functions above is on the stack.
- * fg_graph_new does it by itself. */
-void fg_guard_ggml(void);
 
 #ifdef __cplusplus
 }

@@ -50,9 +50,7 @@ void fgv_release(fgv_device *device, uint64_t address);
 void fgv_trim(fgv_device *device);
 /* Copies host memory to any address; returns as soon as `data` was copied, before the device has it. */
 int fgv_write(fgv_device *device, uint64_t address, const void *data, int64_t n, char *err, int err_size);
-/* Copies to host memory; returns when it is there. */
-int fgv_read(fgv_device *device, uint64_t address, void *data, int64_t n, char *err, int err_size);
-/* Several reads with one wait. */
+/* Copies from several addresses to host memory; returns when all of it is there. */
 int fgv_read_many(fgv_device *device, int count, const uint64_t *address, void *const *data, const int64_t *n,
     char *err, int err_size);
 /* Copies from address to address on the device, without waiting; the two must not overlap. */

@@ -223,10 +223,6 @@ int fgv_copy(fgv_device *d, uint64_t to, uint64_t from, int64_t n, char *err, in
     });
 }
 
-int fgv_read(fgv_device *d, uint64_t address, void *data, int64_t n, char *err, int err_size) {
-    return fgv_read_many(d, 1, &address, &data, &n, err, err_size);
-}
-
 int fgv_read_many(
     fgv_device *d, int count, const uint64_t *address, void *const *data, const int64_t *n, char *err, int err_size) {
     return guarded<int>(-1, err, err_size, [&] {
