@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from funcgrad import dtypes
 from funcgrad.ir import Atom, Equation, Graph, Literal, Var, subgraphs
 from funcgrad.prims.layout import Broadcast, Reshape, Transpose
 from funcgrad.prims.pointwise import Convert, Div, Mul, MulNz, Neg, Sub
@@ -117,7 +118,7 @@ def _key(eqn: Equation) -> Any:
 
 
 def _literal(a: Atom, value: float) -> bool:
-    return isinstance(a, Literal) and a.item() == value and not (value == 0 and np.signbit(a.value))
+    return isinstance(a, Literal) and a.item() == value and not (value == 0 and np.signbit(dtypes.widen(a.value)))
 
 
 def _identity(eqn: Equation, producer: dict[Var, Equation]) -> Atom | None:
