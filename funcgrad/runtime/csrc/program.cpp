@@ -1,47 +1,13 @@
-#include "program.h"
-
-#include <cinttypes>
-#include <cstdarg>
+// Programs: read from a list of words, and run with their memory.
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
 #include <unistd.h>
 
-#include "internal.h"
+#include "program_internal.h"
 
 namespace {
-
-[[noreturn]] void fail(const std::string &text) { throw std::invalid_argument(text); }
-
-// Reads words in order; running out of them is an error.
-struct Words {
-    const int64_t *next, *end;
-    int64_t read() {
-        if (next == end) fail("program: the list of words is too short");
-        return *next++;
-    }
-    int64_t read(int64_t lo, int64_t hi, const char *what) {
-        const int64_t v = read();
-        if (v < lo || v > hi) fail(std::string("program: ") + what + " is out of range: " + std::to_string(v));
-        return v;
-    }
-    int64_t count(const char *what) { return read(0, end - next, what); } // of things that take a word each, or more
-};
-
-struct Pointer {
-    int64_t slot = -1, offset = 0, step = 0;
-    char *at(void *const *base) const { return slot < 0 ? nullptr : static_cast<char *>(base[slot]) + offset; }
-};
-
-struct Carry {
-    Pointer init, result, spare;
-    size_t n_bytes = 0;
-    bool in_place = false;
-};
 
 struct Event {
     int64_t node;
@@ -56,41 +22,6 @@ struct Watched : fg_kernel {
     std::vector<Event> events;
 };
 
-fg_host host = nullptr;
-
-} // namespace
-
-struct fg_program {
-    fg_graph *graph = nullptr;
-    std::vector<fg_kernel *> kernels;
-    std::vector<std::pair<int32_t, int64_t>> placed; // tensor, offset in the workspace
-    std::vector<int64_t> out_bytes;
-    std::vector<int32_t> alias;
-    int64_t n_in = 0, workspace_bytes = 0, needed_bytes = 0;
-    void *workspace = nullptr;      // where the tensors are placed now
-    void *const *results = nullptr; // of the run in progress
-    std::vector<char> late;         // results that are not written before some node
-
-    ~fg_program() {
-        if (graph) fg_graph_free(graph);
-        for (fg_kernel *k : kernels) fg_kernel_free(k);
-    }
-
-    int64_t n_out() const { return int64_t(out_bytes.size()); }
-
-    int execute(void *const *bound, void *at, char *err, int err_size) {
-        if (at != workspace) {
-            for (const auto &[tensor, offset] : placed)
-                if (fg_graph_place(graph, tensor, static_cast<char *>(at) + offset, err, err_size) < 0) return -1;
-            workspace = at;
-        }
-        results = bound + n_in;
-        return fg_graph_n_nodes(graph) ? fg_graph_run(graph, bound, err, err_size) : 0;
-    }
-};
-
-namespace {
-
 void run_watched(const fg_kernel *k, void *const *base) {
     const Watched &w = *static_cast<const Watched *>(k);
     for (const Event &e : w.events)
@@ -102,204 +33,6 @@ void run_watched(const fg_kernel *k, void *const *base) {
 
 void destroy_watched(fg_kernel *k) { delete static_cast<Watched *>(k); }
 
-} // namespace
-
-namespace {
-
-// ---- control flow as kernels ----
-
-struct Control : fg_kernel {
-    std::vector<fg_program *> parts;
-    std::vector<Pointer> pointers;
-    std::vector<Carry> carries;
-    Pointer scratch, extra;
-    int64_t length = 0, n_cond_const = 0, n_const = 0, n_xs = 0, id = 0;
-    std::vector<void *> bound, cond_bound; // filled at each run
-};
-
-Control &control(const fg_kernel *k) { return *const_cast<Control *>(static_cast<const Control *>(k)); }
-
-bool run_part(fg_program *part, std::vector<void *> &bound, void *scratch) {
-    char err[256] = "";
-    if (part->execute(bound.data(), scratch, err, sizeof err) == 0) return true;
-    fg_graph_stop(err);
-    return false;
-}
-
-// The memory that a carry is in before the first step; what is updated in place starts in the result.
-void begin_carries(Control &c, void *const *base, std::vector<char *> &now) {
-    for (const Carry &x : c.carries) {
-        char *init = x.init.at(base), *result = x.result.at(base);
-        if (x.in_place && init != result && x.n_bytes) memcpy(result, init, x.n_bytes);
-        now.push_back(x.in_place ? result : init);
-    }
-}
-
-// Binds the carries of one step: from where they are to where the step puts them.
-void bind_carries(Control &c, void *const *base, std::vector<char *> &now, int64_t in, int64_t out, bool to_result) {
-    for (size_t i = 0; i < c.carries.size(); ++i) {
-        const Carry &x = c.carries[i];
-        c.bound[size_t(in) + i] = now[i];
-        if (!x.in_place) now[i] = to_result ? x.result.at(base) : x.spare.at(base);
-        c.bound[size_t(out) + i] = now[i];
-    }
-}
-
-void run_loop(const fg_kernel *k, void *const *base) {
-    Control &c = control(k);
-    const int64_t n_carry = int64_t(c.carries.size()), n_ys = int64_t(c.pointers.size()) - c.n_const - c.n_xs;
-    const int64_t xs = c.n_const + n_carry, out = xs + c.n_xs, ys = out + n_carry;
-    c.bound.resize(size_t(ys + n_ys));
-    for (int64_t i = 0; i < c.n_const; ++i) c.bound[size_t(i)] = c.pointers[size_t(i)].at(base);
-    std::vector<char *> now, moving;
-    begin_carries(c, base, now);
-    for (size_t i = size_t(c.n_const); i < c.pointers.size(); ++i) moving.push_back(c.pointers[i].at(base));
-    void *scratch = c.scratch.at(base);
-    for (int64_t step = 0; step < c.length; ++step) {
-        bind_carries(c, base, now, c.n_const, out, (c.length - step) % 2 == 1);
-        for (size_t i = 0; i < moving.size(); ++i) {
-            const int64_t place = int64_t(i) < c.n_xs ? xs + int64_t(i) : ys + int64_t(i) - c.n_xs;
-            c.bound[size_t(place)] = moving[i];
-            moving[i] += c.pointers[size_t(c.n_const) + i].step;
-        }
-        if (!run_part(c.parts[0], c.bound, scratch)) return;
-    }
-}
-
-void run_while(const fg_kernel *k, void *const *base) {
-    Control &c = control(k);
-    const int64_t n_carry = int64_t(c.carries.size());
-    char *flag = c.extra.at(base);
-    void *scratch = c.scratch.at(base);
-    c.cond_bound.resize(size_t(c.n_cond_const + n_carry + 1));
-    c.bound.resize(size_t(c.n_const + 2 * n_carry));
-    for (int64_t i = 0; i < c.n_cond_const; ++i) c.cond_bound[size_t(i)] = c.pointers[size_t(i)].at(base);
-    for (int64_t i = 0; i < c.n_const; ++i) c.bound[size_t(i)] = c.pointers[size_t(c.n_cond_const + i)].at(base);
-    c.cond_bound.back() = flag;
-    std::vector<char *> now;
-    begin_carries(c, base, now);
-    for (bool to_result = true;; to_result = !to_result) {
-        for (int64_t i = 0; i < n_carry; ++i) c.cond_bound[size_t(c.n_cond_const + i)] = now[size_t(i)];
-        if (!run_part(c.parts[0], c.cond_bound, scratch)) return;
-        if (!*flag) break;
-        bind_carries(c, base, now, c.n_const, c.n_const + n_carry, to_result);
-        if (!run_part(c.parts[1], c.bound, scratch)) return;
-    }
-    for (size_t i = 0; i < now.size(); ++i) {
-        char *result = c.carries[i].result.at(base);
-        if (now[i] != result && c.carries[i].n_bytes) memcpy(result, now[i], c.carries[i].n_bytes);
-    }
-}
-
-void run_cond(const fg_kernel *k, void *const *base) {
-    Control &c = control(k);
-    int32_t index;
-    memcpy(&index, c.extra.at(base), 4);
-    const int32_t last = int32_t(c.parts.size()) - 1;
-    index = index < 0 ? 0 : index > last ? last : index;
-    c.bound.clear();
-    for (const Pointer &p : c.pointers) c.bound.push_back(p.at(base));
-    run_part(c.parts[size_t(index)], c.bound, c.scratch.at(base));
-}
-
-void run_host(const fg_kernel *k, void *const *base) {
-    Control &c = control(k);
-    c.bound.clear();
-    for (const Pointer &p : c.pointers) c.bound.push_back(p.at(base));
-    if (!host || host(c.id, c.bound.data()) != 0) fg_graph_stop("host");
-}
-
-void destroy_control(fg_kernel *k) { delete static_cast<Control *>(k); }
-
-struct Parser {
-    Words words;
-    int64_t n_slots;
-
-    Pointer pointer(bool moving = false) {
-        Pointer p;
-        p.slot = words.read(-1, n_slots - 1, "slot");
-        p.offset = words.read();
-        if (moving) p.step = words.read();
-        return p;
-    }
-
-    void read_pointers(Control &c, int64_t n, bool moving = false) {
-        for (int64_t i = 0; i < n; ++i) c.pointers.push_back(pointer(moving));
-    }
-
-    void read_carries(Control &c, int64_t n) {
-        for (int64_t i = 0; i < n; ++i) {
-            Carry x;
-            x.init = pointer(), x.result = pointer(), x.spare = pointer();
-            x.n_bytes = size_t(words.read(0, FG_LIMIT, "n_bytes"));
-            x.in_place = words.read(0, 1, "in_place") != 0;
-            c.carries.push_back(x);
-        }
-    }
-
-    void read_loop(Control &c) {
-        c.run = run_loop;
-        c.length = words.read(0, FG_LIMIT, "length");
-        c.n_const = words.count("n_const");
-        const int64_t n_carry = words.count("n_carry");
-        c.n_xs = words.count("n_xs");
-        const int64_t n_ys = words.count("n_ys");
-        c.scratch = pointer();
-        read_pointers(c, c.n_const);
-        read_carries(c, n_carry);
-        read_pointers(c, c.n_xs + n_ys, true);
-        check_part(c, 0, c.n_const + n_carry + c.n_xs, n_carry + n_ys);
-    }
-
-    void read_while(Control &c) {
-        c.run = run_while;
-        c.n_cond_const = words.count("n_cond_const");
-        c.n_const = words.count("n_const");
-        const int64_t n_carry = words.count("n_carry");
-        c.scratch = pointer(), c.extra = pointer();
-        read_pointers(c, c.n_cond_const + c.n_const);
-        read_carries(c, n_carry);
-        check_part(c, 0, c.n_cond_const + n_carry, 1);
-        check_part(c, 1, c.n_const + n_carry, n_carry);
-    }
-
-    void read_cond(Control &c) {
-        c.run = run_cond;
-        const int64_t n_in = words.count("n_in"), n_out = words.count("n_out");
-        c.scratch = pointer(), c.extra = pointer();
-        read_pointers(c, n_in + n_out);
-        for (size_t i = 0; i < c.parts.size(); ++i) check_part(c, i, n_in, n_out);
-        check_part(c, 0, n_in, n_out);
-    }
-
-    void read_host(Control &c) {
-        c.run = run_host;
-        c.id = words.read();
-        read_pointers(c, words.count("n_pointers"));
-    }
-
-    static void check_part(const Control &c, size_t i, int64_t n_in, int64_t n_out) {
-        if (i >= c.parts.size() || c.parts[i]->n_in != n_in || c.parts[i]->n_out() != n_out)
-            fail("program: a part does not take what its node gives");
-    }
-
-    fg_kernel *make(int64_t kind, std::vector<fg_program *> parts) {
-        auto c = std::make_unique<Control>();
-        c->destroy = destroy_control;
-        c->kind = int32_t(kind);
-        c->parts = std::move(parts);
-        switch (kind) {
-            case FG_LOOP: read_loop(*c); break;
-            case FG_WHILE: read_while(*c); break;
-            case FG_COND: read_cond(*c); break;
-            case FG_HOST: read_host(*c); break;
-            default: fail("program: unknown kind of node " + std::to_string(kind));
-        }
-        if (words.next != words.end) fail("program: a node has too many words");
-        return c.release();
-    }
-};
-
 // ---- loading ----
 
 struct Loader {
@@ -307,6 +40,9 @@ struct Loader {
     Words words;
     fg_program *const *parts;
     int n_parts;
+    std::vector<Event> events{};
+    size_t next_event = 0;
+    int no_tensor = -1;
     char err[256] = "";
 
     void check(bool good) const {
@@ -324,9 +60,6 @@ struct Loader {
         load_events();
         load_tensors(words.count("n_tensors"));
     }
-
-    std::vector<Event> events;
-    size_t next_event = 0;
 
     void load_tensors(int64_t n) {
         const Words here = words;
@@ -355,7 +88,6 @@ struct Loader {
         if (words.next != words.end) fail("program: too many words");
     }
 
-    int no_tensor = -1;
     int unused() {
         if (no_tensor < 0) no_tensor = fg_graph_tensor(p.graph, FG_BOOL, 0, err, sizeof err);
         return no_tensor;
@@ -394,7 +126,7 @@ struct Loader {
         for (fg_program *&part : used) part = parts[words.read(0, n_parts - 1, "part")];
         const int64_t n = words.count("n_words");
         fg_kernel *k = kind < FG_LOOP ? fg_kernel_new(int(kind), words.next, n, err, sizeof err)
-                                      : Parser{{words.next, words.next + n}, int64_t(operands.size())}.make(kind, used);
+                                      : fg_control_new(kind, {words.next, words.next + n}, int64_t(operands.size()), used);
         check(k);
         p.kernels.push_back(k);
         words.next += n;
@@ -491,7 +223,5 @@ int64_t fg_take_address(int64_t n_bytes) {
 }
 
 void fg_give_address(int64_t address) { fg_free(reinterpret_cast<void *>(intptr_t(address))); }
-
-void fg_set_host(fg_host f) { host = f; }
 
 } // extern "C"
