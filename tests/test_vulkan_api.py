@@ -25,7 +25,8 @@ UNNAMED = re.compile(r"spare\d*|all|sparseProperties|minImageTransferGranularity
 
 def header_check() -> str:
     """A C++ file that compiles when vk_api.h agrees with <vulkan/vulkan.h>."""
-    code = re.sub(r"/\*.*?\*/", "", (CSRC / "vk_api.h").read_text(), flags=re.DOTALL)
+    declared = "".join([(CSRC / name).read_text() for name in ("vk_constants.h", "vk_structs.h")])
+    code = re.sub(r"/\*.*?\*/", "", declared, flags=re.DOTALL)
     lines = ["#include <cstddef>", "#include <cstdint>", "#include <stddef.h>", "#include <stdint.h>"]
     lines += ["namespace ours {", '#include "vk_api.h"', "}", "#include <vulkan/vulkan.h>"]
 
