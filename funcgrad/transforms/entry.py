@@ -1,21 +1,19 @@
-"""What a jitted function keeps for one signature, and how the leaves of a call are looked at and sent."""
+"""What a jitted function keeps for one signature, and how a leaf of a call is sent."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from funcgrad import dtypes, tree
+from funcgrad import tree
 from funcgrad.array import Array, asarray, is_data, to_host
-from funcgrad.errors import message
 from funcgrad.ir import Aval, Graph, Literal
-from funcgrad.trace import Tracer, Value
-from funcgrad.transforms.explain import Signature
-from funcgrad.transforms.flat import argument_path, values_of
+from funcgrad.trace import Tracer
+from funcgrad.transforms.signature import Signature
 
-__all__ = ["Entry", "aval_of", "check_hashable", "upload"]
+__all__ = ["Entry", "upload"]
 
 
 class Entry:
@@ -60,30 +58,6 @@ class Entry:
         for eqn in self.graph.eqns:
             arrays.update({id(a): a.aval.nbytes for a in eqn.inputs if isinstance(a, Literal)})
         return sum(arrays.values()) + 1024 * (len(self.graph.eqns) + (0 if plan is None else len(plan.nodes)))
-
-
-def check_hashable(key: Any, value: Hashable, what: str) -> None:
-    try:
-        hash(value)
-    except TypeError:
-        got = f"{type(value).__name__} for {key!r}"
-        raise ValueError(
-            message(what, "a static argument must be hashable", got, "pass a tuple, or make it dynamic")
-        ) from None
-
-
-def aval_of(x: Any, args: Any, what: str, dev: Any) -> Aval:
-    """The type that a leaf will have on the device."""
-    if isinstance(x, Array) and x.device is not dev:
-        return Aval(x.aval.shape, dtypes.host_dtype(x.aval.dtype, dev.float64))
-    if isinstance(x, Value):
-        return x.aval
-    if isinstance(x, Aval):
-        return x
-    if not is_data(x):
-        values_of(args, what, argument_path)  # raises with the path
-    host = to_host(x, None, dev.float64)
-    return Aval(host.shape, host.dtype)
 
 
 def upload(x: Any, aval: Aval, dev: Any) -> Any:

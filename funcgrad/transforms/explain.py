@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from funcgrad import tree
 from funcgrad.errors import (
     CapturedConstantError,
     DeviceError,
@@ -23,70 +22,11 @@ from funcgrad.errors import (
     is_own_file,
     message,
 )
-from funcgrad.ir import Aval
-from funcgrad.transforms.flat import argument_path
-
-BRIEF = 160  # characters of an argument's types in a message
+from funcgrad.transforms.signature import Signature, differences, leaf_paths
 
 
 class RetraceWarning(UserWarning):
     """A jitted function was traced for a second signature; shown once per function."""
-
-
-class Signature(NamedTuple):
-    """What decides which trace a call uses."""
-
-    treedef: tree.TreeDef
-    avals: tuple[Aval, ...]
-    static: tuple[tuple[Any, Any, type], ...]
-    device: Any
-    donated: frozenset[int]
-    context: tuple[Any, ...]
-
-    def __str__(self) -> str:
-        args, kwargs = tree.unflatten(self.treedef, list(self.avals))
-        shown = [_brief(a) for a in args] + [f"{k}={_brief(v)}" for k, v in kwargs.items()]
-        shown += [f"static {k}={v!r}" for k, v, _ in self.static]
-        return f"({', '.join(shown)}) on {self.device.name}"
-
-
-def _brief(arg: Any) -> str:
-    """An argument's types, or how many there are when they would fill lines."""
-    text, leaves = str(arg), tree.leaves(arg)
-    return text if len(text) <= BRIEF or len(leaves) < 2 else f"{type(arg).__name__} of {len(leaves)} arrays"
-
-
-def differences(old: Signature, new: Signature) -> list[str]:
-    """Return one line per difference between two signatures, by tree path."""
-    lines = []
-    if old.device is not new.device:
-        lines.append(f"the device changed from {old.device.name} to {new.device.name}")
-    before, after = [{k: (v, t) for k, v, t in s.static} for s in (old, new)]
-    for key in sorted(before.keys() | after.keys(), key=str):
-        pair = before.get(key), after.get(key)
-        if pair[0] != pair[1]:
-            shown = ["absent" if x is None else repr(x[0]) for x in pair]
-            lines.append(f"static argument {key!r} changed from {shown[0]} to {shown[1]}")
-    if old.context != new.context:
-        names = ("the named axes", "the precision of matrix products")
-        pairs = zip(names, old.context, new.context, strict=True)
-        lines += [f"{name} changed from {a} to {b}" for name, a, b in pairs if a != b]
-    if old.donated != new.donated:
-        lines.append("other leaves are donated")
-    if old.treedef != new.treedef:
-        lines.append(f"the structure changed from {old.treedef} to {new.treedef}")
-        return lines
-    for path, a, b in zip(leaf_paths(new), old.avals, new.avals, strict=True):
-        if a != b:
-            what = "dtype" if a.shape == b.shape else "shape"
-            lines.append(f"the {what} of {path} changed from {a} to {b}")
-    return lines
-
-
-def leaf_paths(signature: Signature) -> list[str]:
-    """Name each leaf of a call as a user would."""
-    args = tree.unflatten(signature.treedef, list(signature.avals))
-    return [argument_path(p) for p, _ in tree.leaves_with_path(args)]
 
 
 def report_retrace(fun: Any, new: Signature, known: Sequence[Signature]) -> None:

@@ -21,28 +21,19 @@ from funcgrad import tree
 from funcgrad.array import Array, Gone, Read, asarray, copy_on, default_device, new_arrays
 from funcgrad.control.call import Call
 from funcgrad.errors import message
-from funcgrad.numpy.precision import default_matmul_precision, default_precision
+from funcgrad.numpy.precision import default_matmul_precision
 from funcgrad.passes.simplify import dead_code, has_effects
 from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
-from funcgrad.trace import Tracer, Value, bind_all, is_staging, named_axes, trace
-from funcgrad.transforms.arguments import Chosen
+from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
 from funcgrad.transforms.choose import choose
 from funcgrad.transforms.collector import COLLECTOR_OFF
-from funcgrad.transforms.entry import Entry, aval_of, check_hashable, upload
-from funcgrad.transforms.explain import (
-    Signature,
-    differences,
-    explain,
-    leaf_paths,
-    report_constants,
-    report_donation,
-    report_fallbacks,
-    report_retrace,
-)
+from funcgrad.transforms.entry import Entry, upload
+from funcgrad.transforms.explain import explain, report_constants, report_donation, report_fallbacks, report_retrace
 from funcgrad.transforms.fitting import budget_of, deferred, fit_program, planned
-from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of, without_static
+from funcgrad.transforms.flat import FlatFunction, argument_path, label, materialize, name_of
 from funcgrad.transforms.nonfinite import check_results, checks_results
+from funcgrad.transforms.signature import CallReader, Signature, context, differences, leaf_paths
 from funcgrad.transforms.stages import JitStats, Traced
 from funcgrad.transforms.switches import inline_jit, jit_is_off
 
@@ -67,25 +58,13 @@ def clear_caches() -> None:
         f.clear_cache()
 
 
-def context() -> tuple[Any, ...]:
-    """What a trace depends on beside its arguments: named axes and the precision of products."""
-    return named_axes(), default_precision()
-
-
 class Jit:
     """A jitted function; see :func:`jit`."""
 
     def __init__(self, fun: Callable[..., Any], options: dict[str, Any]):
         functools.update_wrapper(self, fun, updated=())
         self.fun, self.name = fun, name_of(fun)
-        self.static = self._chosen("static", options)
-        self.donate = self._chosen("donate", options)
-        if self.static.names & self.donate.names or set(self.static.nums) & set(self.donate.nums):
-            both: list[Any] = sorted(self.static.names & self.donate.names)
-            both = both or sorted(set(self.static.nums) & set(self.donate.nums))
-            raise ValueError(
-                message(f"jit of {self.name}", "an argument may be static or donated, not both", str(both))
-            )
+        self._reader = CallReader(fun, self.name, options)
         self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
         self.stats = JitStats()
         self._options, self._choice = options, None if self.device == "auto" else self.device
@@ -93,10 +72,6 @@ class Jit:
         self._last: Entry | None = None
         self._lock = threading.RLock()
         _all.add(self)
-
-    def _chosen(self, option: str, options: dict[str, Any]) -> Chosen:
-        nums, names = options[f"{option}_argnums"], options[f"{option}_argnames"]
-        return Chosen(self.fun, nums, names, option, f"jit of {self.name}")
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else functools.partial(self, instance)
@@ -122,7 +97,7 @@ class Jit:
             if self._choice is None and not any(isinstance(x, Tracer) for x in tree.leaves((args, kwargs))):
                 plain = {**self._options, "strict": False, "max_traces": None}
                 self._choice = choose(
-                    lambda d: Jit(self.fun, {**plain, "device": d}), self.static, args, kwargs, self.name
+                    lambda d: Jit(self.fun, {**plain, "device": d}), self._reader.static, args, kwargs, self.name
                 )
 
     def _storages(self, entry: Entry, leaves: list[Any]) -> list[Any] | None:
@@ -284,12 +259,12 @@ class Jit:
             return entry.build([materialize(o) for o in outs])
         storages = self._storages_of_any(entry, leaves)
         assert storages is not None
-        if not self.static:
+        if not self._reader.static:
             self._last = entry
         return self._run(entry, storages, leaves, started)
 
     def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        signature, leaves, call = self.signature(args, kwargs, self._device())
+        signature, leaves, call = self._reader.read(args, kwargs, self._device())
         with self._lock:
             entry = self._entries.get(signature)
             if entry is None:
@@ -298,36 +273,6 @@ class Jit:
             else:
                 self._entries.move_to_end(signature)
         return entry, leaves
-
-    def signature(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], dev: Any
-    ) -> tuple[Signature, list[Any], Callable[..., Any]]:
-        """The signature of a call, its leaves, and the function of what is not static."""
-        what = f"jit of {self.name}"
-        static, names = self.static.positions(len(args)), self.static.names
-        fixed = [(i, args[i]) for i in sorted(static)] + [(k, kwargs[k]) for k in sorted(names & set(kwargs))]
-        for key, value in fixed:
-            check_hashable(key, value, what)
-        dynamic, put = without_static(args, sorted(static), what)
-        named = {k: v for k, v in kwargs.items() if k not in names}
-        leaves, treedef = tree.flatten((dynamic, named))
-        avals = tuple([aval_of(x, (dynamic, named), what, dev) for x in leaves])
-        donated = self._donated(len(args), static, dynamic, named)
-        fun, fixed_kwargs = self.fun, {k: kwargs[k] for k in names & set(kwargs)}
-        # 1, 1.0 and True are equal but trace differently, so the types of static values count too.
-        marked = tuple([(k, v, type(v)) for k, v in fixed])
-        signature = Signature(treedef, avals, marked, dev, donated, context())
-        return signature, leaves, lambda xs, kw: fun(*put(xs), **kw, **fixed_kwargs)
-
-    def _donated(self, count: int, static: set[int], dynamic: Any, named: Any) -> frozenset[int]:
-        """The positions of the donated leaves."""
-        if not self.donate:
-            return frozenset()
-        wanted = self.donate.positions(count)
-        args = [(i in wanted, a) for i, a in zip([i for i in range(count) if i not in static], dynamic, strict=True)]
-        args += [(k in self.donate.names, named[k]) for k in sorted(named)]
-        marks = [mark for mark, arg in args for _ in tree.leaves(arg)]
-        return frozenset([i for i, mark in enumerate(marks) if mark])
 
     def _trace(self, signature: Signature, call: Callable[..., Any]) -> Entry:
         if self._entries or self.stats.traces:
@@ -364,7 +309,7 @@ class Jit:
 
     def _call_compiled(self, entry: Entry, *args: Any, **kwargs: Any) -> Any:
         started = perf_counter()
-        signature, leaves, _ = self.signature(args, kwargs, entry.device)
+        signature, leaves, _ = self._reader.read(args, kwargs, entry.device)
         if signature != entry.signature:
             got = "\n    ".join(differences(entry.signature, signature))
             raise TypeError(message(f"compiled {self.name}", "arguments must have the signature compiled for", got))
