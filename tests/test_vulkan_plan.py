@@ -17,25 +17,12 @@ from funcgrad.runtime.spirv.kernel import Target
 from funcgrad.runtime.spirv.lower import lower
 from funcgrad.runtime.spirv.words import Peak
 from funcgrad.runtime.vulkan.emitter import VulkanEmitter
-from funcgrad.runtime.vulkan.hazards import Hazards
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.peaks import Peaks
 from funcgrad.runtime.vulkan.program import Program
 
 pytestmark = pytest.mark.ggml
 UNITS = Target(cooperative=True, shared_bytes=49152)
-
-
-def test_a_kernel_waits_for_what_it_reads_or_writes_over() -> None:
-    h = Hazards()
-    h.wait()
-    a, b = Symbol(0, 0), Symbol(0, 64)
-    assert h.meets([(a, 64, True)])  # after wait, always
-    assert not h.meets([(b, 64, True)])  # another place
-    assert not h.meets([(Symbol(1, 0), 64, False), (Symbol(2, 0), 4, True)])
-    assert h.meets([(Symbol(0, 32), 4, False)])  # reads what was written
-    assert not h.meets([(Symbol(0, 32), 8, False)])  # two readers
-    assert h.meets([(Symbol(0, 0), 64, True)])  # writes what was read
 
 
 def test_a_peak_is_found_once_until_the_region_is_written() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import deque
 
 __all__ = ["ALIGN", "Arena"]
 
@@ -10,10 +11,15 @@ ALIGN = 64
 
 
 class Arena:
-    """Free blocks of the workspace, by size and by place."""
+    """Free blocks of the workspace, by size and by place.
 
-    def __init__(self) -> None:
-        self.size = 0
+    Of what was given back last, ``slack`` bytes are not taken again: who takes memory must wait for its last user.
+    """
+
+    def __init__(self, slack: int = 0) -> None:
+        self.size, self.slack = 0, slack
+        self._late: deque[tuple[int, int]] = deque()  # (offset, size) of what is not to be taken yet
+        self._late_size = 0
         self._by_size: list[tuple[int, int]] = []  # (size, offset), sorted
         self._starts: dict[int, int] = {}  # offset: size
         self._ends: dict[int, int] = {}  # end: offset
@@ -44,10 +50,18 @@ class Arena:
         return offset
 
     def give(self, offset: int, nbytes: int) -> None:
-        """Return a block, joined with its free neighbours."""
+        """Return a block."""
         size = -(-nbytes // ALIGN) * ALIGN
-        if not size:
-            return
+        if size:
+            self._late.append((offset, size))
+            self._late_size += size
+        while self._late_size > self.slack:
+            offset, size = self._late.popleft()
+            self._late_size -= size
+            self._join(offset, size)
+
+    def _join(self, offset: int, size: int) -> None:
+        """Add a block, joined with its free neighbours."""
         after = self._starts.get(offset + size)
         if after is not None:
             self._remove(offset + size, after)

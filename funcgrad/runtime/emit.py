@@ -32,6 +32,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
     """
 
     tiled = True  # whether chains of nodes run in pieces that a cache holds
+    slack = 0  # bytes of the workspace that are not used again at once
 
     def __init__(self, prepare: Callable[[Graph], Graph] | None = None) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
         claimed: set[Buf] = set()
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
         nodes = tile(self.nodes) if self.tiled else self.nodes
-        plan = make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node)
+        plan = make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node, self.slack)
         if self.tiled:
             plan.measure = ggml.load().scratch_bytes
             plan.events = released(plan) if pairs is None else []

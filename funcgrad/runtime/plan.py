@@ -217,12 +217,14 @@ def make_plan(
     donate: frozenset[int] = frozenset(),
     pairs: dict[int, int] | None = None,
     make_copy: Callable[[Buf, Buf], Node] | None = None,
+    slack: int = 0,
 ) -> Plan:
     """Place every buffer.
 
     ``outputs`` are distinct buffers; one that is a donated input stays where it is.  ``make_copy`` makes the node
     that a donation through the workspace needs.  ``pairs`` donates to certain results (by number), and only where
-    that needs no copy.  Nodes that nothing depends on are dropped.
+    that needs no copy.  Nodes that nothing depends on are dropped.  ``slack`` bytes of the workspace are not used
+    again at once, for devices whose kernels then need not wait.
     """
     nodes = needed_nodes(nodes, outputs)
     spans = _Spans(nodes, inputs, outputs)
@@ -233,7 +235,7 @@ def make_plan(
         _pair_donations(plan, donate)
     _order_donations(plan, spans, make_copy if pairs is None else None)
     _place_results(plan, spans)
-    _place_temporaries(plan, spans)
+    _place_temporaries(plan, spans, slack)
     for node in nodes:
         node.elided = node.copies and node.operands[0].storage is node.operands[1].storage
     _fill_table(plan, spans)
@@ -357,10 +359,10 @@ def _place_results(plan: Plan, spans: _Spans) -> None:
             src.storage, to.first = to, m
 
 
-def _place_temporaries(plan: Plan, spans: _Spans) -> None:
+def _place_temporaries(plan: Plan, spans: _Spans, slack: int) -> None:
     """Walk the nodes once: take over an operand's memory or the best free block, give back what dies."""
     last = spans.last
-    arena = Arena()
+    arena = Arena(slack)
     for n, node in enumerate(plan.nodes):
         ops = node.operands
         for w in node.writes:

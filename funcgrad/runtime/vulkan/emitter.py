@@ -14,6 +14,7 @@ class VulkanEmitter(Emitter):
 
     tiled = False
     columns = 1 << 28
+    slack = 4 << 20  # kernels of small values need not wait for each other
 
     def precision_words(self, precision: str | None) -> list[int]:
         """The precision as a number: 0 float32, 1 TensorFloat-32 or better, 2 float16."""

@@ -20,16 +20,16 @@ from funcgrad.runtime.program import Program as Registers
 from funcgrad.runtime.spirv.instructions import SIZES
 from funcgrad.runtime.spirv.lower import Lowered
 from funcgrad.runtime.spirv.words import read_program
-from funcgrad.runtime.vulkan.hazards import Hazards
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.peaks import PEAK_BYTES, Peaks
+from funcgrad.runtime.vulkan.schedule import Schedule, Touch, strided
 
 __all__ = ["Branch", "Call", "HostLoop", "Program", "WhileLoop"]
 
 LONGEST = 1 << 15  # launches of a loop that is written out
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
-MAP = 0
+MAP, ROWS = 0, 9
 
 
 class Call(NamedTuple):
@@ -135,12 +135,13 @@ class Program:
         self.constants = {} if constants is None else constants  # by identity: the number and the array
         self.items: list[Any] = []
         self._rotation = PEAK_BYTES
-        self._hazards = Hazards()
+        self._schedule = Schedule()
         self.is_root = constants is None
         self._peaks = Peaks(self.scratch)
         for n, node in enumerate(plan.nodes):
             if not node.elided:
                 self._node(n, node)
+        self._launch()
         if self._peaks.count:
             self._clear_peaks()
 
@@ -200,9 +201,18 @@ class Program:
     def _launches(self) -> Launches:
         if not self.items or not isinstance(self.items[-1], Launches):
             self.items.append(Launches())
-            self._hazards.wait()
         last: Launches = self.items[-1]
         return last
+
+    def _launch(self) -> None:
+        """Append the launches that were taken so far."""
+        if not self._schedule.is_empty:
+            self._schedule.launch(self._launches())
+
+    def _append(self, item: Any) -> None:
+        """Append what the host does, behind the launches so far."""
+        self._launch()
+        self.items.append(item)
 
     def _node(self, n: int, node: Node) -> None:
         verbs = {LOOP: self._loop, WHILE: self._while, COND: self._cond, HOST: self._host}
@@ -215,17 +225,16 @@ class Program:
         touched = self._touched(node)
         places = [(self._at(node, p.slot, p.offset), p) for p in made.peaks] if self.is_root else []
         done = self._peaks.find(places, scratch)
-        touched += [(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
-        launches = self._launches()
-        barrier: bool | None = self._hazards.meets(touched)
+        own = [Touch(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
         for k, d in enumerate(made.dispatches):
             if k in done:
                 continue
             entries = [scratch[~slot] if slot < 0 else self._at(node, slot, 0) for slot, _ in d.table]
             placed = [Symbol(e.number, e.offset + off) for e, (_, off) in zip(entries, d.table, strict=True)]
-            launches.add(d, placed, not d.free if barrier is None else barrier, n)
-            barrier = None
-        self._peaks.forget(touched)
+            used = {slot for slot, _ in d.table}
+            parts = [t for slot, t in touched if slot in used] + [t for i, t in enumerate(own) if ~i in used]
+            self._schedule.add(d, placed, parts, n)
+        self._peaks.forget([t[:3] for t in (*own, *[t for _, t in touched])])
 
     def _clear_peaks(self) -> None:
         """Put a launch in front that sets all peaks to 0."""
@@ -237,28 +246,26 @@ class Program:
             first.add(d, [Symbol(self.scratch, offset) for _, offset in d.table], True, 0)
         self.items.insert(0, first)
 
-    def _touched(self, node: Node) -> list[tuple[Symbol, int, bool]]:
-        """What a node reads and writes: place, bytes, whether it is written.  MAP nodes may touch parts of a buffer."""
-        if node.kind != MAP:
-            return [(self._where(b), b.nbytes, i in node.writes) for i, b in enumerate(node.operands)]
-        p, out = read_program(node.words, rows=False), []
+    def _touched(self, node: Node) -> list[tuple[int, Touch]]:
+        """What a node reads and writes, by slot.  MAP and ROWS nodes may touch parts of a buffer."""
+        if node.kind not in (MAP, ROWS):
+            return [(i, Touch(self._where(b), b.nbytes, i in node.writes)) for i, b in enumerate(node.operands)]
+        p, out = read_program(node.words, rows=node.kind == ROWS), []
         for written, operands in ((False, p.inputs), (True, [o for _, o in p.outputs])):
             for o in [o for o in operands if o.slot >= 0]:
-                ends = [s * (d - 1) for s, d in zip(o.strides, p.dims, strict=True)]
-                low, high = sum([e for e in ends if e < 0]), sum([e for e in ends if e > 0])
-                out.append((self._at(node, o.slot, o.offset + low), high - low + SIZES[o.dtype], written))
+                base = self._at(node, o.slot, o.offset)
+                out.append((o.slot, strided(base, p.dims, o.strides, SIZES[o.dtype], written)))
         return out
 
     def _copy(self, n: int, source: Symbol, to: Symbol, nbytes: int, dtype: int) -> None:
         """Append a copy."""
         size = SIZES[dtype]
         words = [1, nbytes // size, 1, 1, 1, 0, 0, dtype, 0, size, 0, 1, dtype, 0, size]
-        launches = self._launches()
+        touched = [Touch(source, nbytes, False), Touch(to, nbytes, True)]
         for d in self.lower(MAP, words).dispatches:
             places = [(source, to)[slot] for slot, _ in d.table]
             entries = [Symbol(p.number, p.offset + off) for p, (_, off) in zip(places, d.table, strict=True)]
-            launches.add(d, entries, True, n)
-        self._hazards.wait()
+            self._schedule.add(d, entries, touched, n)
 
     # -- control flow --------------------------------------------------------------------------------------------
     def _loop(self, n: int, node: Node) -> None:
@@ -272,14 +279,14 @@ class Program:
         loop = HostLoop(length, consts, carries, moving, n_xs, workspace, body)
         if not body.is_pure or body.count * length > LONGEST:
             self._join(body)
-            self.items.append(loop)
+            self._append(loop)
             return
         self._begin(n, carries)
         if body.items:
             numbers, offsets = self._bindings(loop)
+            self._launch()
             self._launches().repeat(body.items[0], numbers, offsets, n)
         self.scratch_bytes = max(self.scratch_bytes, body.scratch_bytes)
-        self._hazards.wait()
 
     def _begin(self, n: int, carries: Sequence[Carry]) -> None:
         for c in carries:
@@ -313,7 +320,7 @@ class Program:
         consts = tuple([self._at(node, *words.take(2)) for _ in range(n_const)])
         carries = self._carries(node, words, n_carry)
         cond, body = [self._join(Program(p, self.lower, self.constants)) for p in node.parts]
-        self.items.append(WhileLoop(cond_consts, consts, carries, flag, workspace, cond, body))
+        self._append(WhileLoop(cond_consts, consts, carries, flag, workspace, cond, body))
 
     def _cond(self, n: int, node: Node) -> None:
         words = _Words(node.words)
@@ -321,7 +328,7 @@ class Program:
         workspace, index = [self._at(node, *words.take(2)) for _ in range(2)]
         operands = tuple([self._at(node, *words.take(2)) for _ in range(n_in + n_out)])
         parts = tuple([self._join(Program(p, self.lower, self.constants)) for p in node.parts])
-        self.items.append(Branch(index, operands, workspace, parts))
+        self._append(Branch(index, operands, workspace, parts))
 
     def _host(self, n: int, node: Node) -> None:
         words = _Words(node.words)
@@ -329,7 +336,7 @@ class Program:
         words.take(2)
         places = [self._at(node, *words.take(2)) for _ in range(len(call.inputs) + len(call.outputs))]
         k = len(call.inputs)
-        self.items.append(Call(call, tuple(places[:k]), tuple(places[k:]), node.site))
+        self._append(Call(call, tuple(places[:k]), tuple(places[k:]), node.site))
 
     def _join(self, part: Program) -> Program:
         """A part that the host runs: it uses this program's scratch memory."""

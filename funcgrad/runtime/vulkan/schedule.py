@@ -1,0 +1,160 @@
+"""The order in which kernels run: each as early as the memory that it reads and writes allows.
+
+Kernels between two barriers run side by side, and a barrier costs as much as a small kernel.  So kernels are put into
+levels, each one behind the last level that has something which it must wait for; the levels are then run one after
+another.  What must wait for what is told by addresses alone, so memory that is used again orders kernels too.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from funcgrad.runtime.spirv.kernel import Dispatch
+from funcgrad.runtime.vulkan.launches import Launches, Symbol
+
+__all__ = ["Schedule", "Touch", "strided"]
+
+MOST_COMBS = 8  # that a piece of memory keeps apart
+
+
+class Touch(NamedTuple):
+    """Memory that a kernel reads or writes: ``nbytes`` from ``where`` on.
+
+    With a ``pitch`` it is a comb: only the first ``width`` bytes of every ``pitch`` are touched.
+    """
+
+    where: Symbol
+    nbytes: int
+    written: bool
+    pitch: int = 0
+    width: int = 0
+
+
+def strided(base: Symbol, dims: Sequence[int], strides: Sequence[int], size: int, written: bool) -> Touch:
+    """What a strided view of elements of ``size`` bytes touches; ``base`` is its element 0."""
+    spans = [(abs(s), (n - 1) * abs(s)) for n, s in zip(dims, strides, strict=True) if n > 1 and s]
+    low = sum([(n - 1) * s for n, s in zip(dims, strides, strict=True) if s < 0])
+    pitch, width = 0, 0
+    for p in {s for s, _ in spans}:
+        tooth = sum([span for s, span in spans if s < p]) + size
+        if tooth < p and all(s % p == 0 for s, _ in spans if s >= p) and (not pitch or tooth * pitch < width * p):
+            pitch, width = p, tooth
+    nbytes = sum([span for _, span in spans]) + size
+    return Touch(Symbol(base.number, base.offset + low), nbytes, written, pitch, width)
+
+
+class _Comb(NamedTuple):
+    """The latest level that touches a piece of memory at the teeth of a comb."""
+
+    pitch: int
+    phase: int
+    width: int
+    written: bool
+    level: int
+
+    def meets(self, t: Touch) -> bool:
+        """Whether one of the two must wait for the other."""
+        if not (self.written or t.written):
+            return False
+        if t.pitch != self.pitch:
+            return True
+        ahead = (t.where.offset - self.phase) % self.pitch
+        return ahead < self.width or self.pitch - ahead < t.width
+
+
+class _Memory:
+    """One address space in pieces: the latest level that writes each, the latest that touches it, and its combs."""
+
+    def __init__(self) -> None:
+        self.starts, self.writes, self.touches = [0], [-1], [-1]
+        self.combs: list[tuple[_Comb, ...]] = [()]
+
+    def _cut(self, at: int) -> int:
+        """The number of the piece that starts there."""
+        i = bisect_left(self.starts, at)
+        if i == len(self.starts) or self.starts[i] != at:
+            self.starts.insert(i, at)
+            for column in (self.writes, self.touches, self.combs):
+                column.insert(i, column[i - 1])  # type: ignore[arg-type]
+        return i
+
+    def _pieces(self, t: Touch) -> slice:
+        first = self._cut(t.where.offset)
+        return slice(first, self._cut(t.where.offset + t.nbytes))
+
+    def latest(self, t: Touch) -> int:
+        """The latest level that must come before; -1 when there is none."""
+        pieces = self._pieces(t)
+        level = max((self.touches if t.written else self.writes)[pieces])
+        for combs in self.combs[pieces]:
+            for c in combs:
+                if c.level > level and c.meets(t):
+                    level = c.level
+        return level
+
+    def note(self, t: Touch, level: int) -> None:
+        """Remember that a kernel of this level touches the memory."""
+        pieces = self._pieces(t)
+        if t.written and not t.pitch:  # all before it is over: nothing else can come before this level any more
+            self.starts[pieces], self.combs[pieces] = [t.where.offset], [()]
+            self.writes[pieces] = self.touches[pieces] = [level]
+            return
+        for i in range(pieces.start, pieces.stop):
+            if not t.pitch:
+                self.touches[i] = max(self.touches[i], level)
+            else:
+                self._add_comb(i, _Comb(t.pitch, t.where.offset % t.pitch, t.width, t.written, level))
+
+    def _add_comb(self, i: int, new: _Comb) -> None:
+        """Add to a piece's combs; where there are too many, the oldest counts for the whole piece."""
+        same = [c for c in self.combs[i] if c[:4] == new[:4]]
+        kept = [c for c in self.combs[i] if c[:4] != new[:4]]
+        kept.append(new._replace(level=max([new.level, *[c.level for c in same]])))
+        if len(kept) > MOST_COMBS:
+            oldest = kept.pop(0)
+            self.touches[i] = max(self.touches[i], oldest.level)
+            if oldest.written:
+                self.writes[i] = max(self.writes[i], oldest.level)
+        self.combs[i] = tuple(kept)
+
+
+class _Waiting(NamedTuple):
+    """A launch that has its level."""
+
+    level: int
+    dispatch: Dispatch
+    entries: Sequence[Symbol]
+    node: int
+
+
+class Schedule:
+    """Launches that are to come, by level."""
+
+    def __init__(self) -> None:
+        self._memories: dict[int, _Memory] = {}
+        self._waiting: list[_Waiting] = []
+
+    def add(self, d: Dispatch, entries: Sequence[Symbol], touched: Sequence[Touch], node: int) -> int:
+        """Take a launch, what its table has, and what it touches; return its level."""
+        touched = [t for t in touched if t.nbytes]
+        memories = [self._memories.setdefault(t.where.number, _Memory()) for t in touched]
+        level = 1 + max([m.latest(t) for m, t in zip(memories, touched, strict=True)], default=-1)
+        for m, t in zip(memories, touched, strict=True):
+            m.note(t, level)
+        self._waiting.append(_Waiting(level, d, entries, node))
+        return level
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is to come."""
+        return not self._waiting
+
+    def launch(self, launches: Launches) -> None:
+        """Append the launches, one level behind another; the first waits for whatever was before."""
+        before = -1
+        for level, d, entries, node in sorted(self._waiting, key=lambda w: w.level):
+            launches.add(d, entries, level != before, node)
+            before = level
+        self._memories, self._waiting = {}, []

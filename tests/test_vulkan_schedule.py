@@ -1,0 +1,121 @@
+"""The order of a Vulkan program's launches, against what each touches byte by byte; memory that rests."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad.passes.pipeline import prepare
+from funcgrad.runtime.arena import ALIGN, Arena
+from funcgrad.runtime.spirv.kernel import Dispatch, Target
+from funcgrad.runtime.spirv.lower import lower
+from funcgrad.runtime.vulkan.emitter import VulkanEmitter
+from funcgrad.runtime.vulkan.launches import Launches, Symbol
+from funcgrad.runtime.vulkan.program import Program
+from funcgrad.runtime.vulkan.schedule import Schedule, Touch, strided
+
+pytestmark = pytest.mark.ggml
+Box = tuple[int, int, tuple[int, ...], tuple[int, ...], bool]  # memory, offset, dims, strides, written
+
+
+def bytes_of(box: Box) -> set[tuple[int, int]]:
+    """Every byte that a view of elements of 4 bytes has."""
+    number, offset, dims, strides, _ = box
+    elements = [
+        offset + sum(i * s for i, s in zip(at, strides, strict=True)) for at in itertools.product(*map(range, dims))
+    ]
+    return {(number, e + k) for e in elements for k in range(4)}
+
+
+def touch(box: Box) -> Touch:
+    number, offset, dims, strides, written = box
+    return strided(Symbol(number, offset), dims, strides, 4, written)
+
+
+def random_box(rng: np.random.Generator) -> Box:
+    dims = tuple(int(n) for n in rng.integers(1, 5, rng.integers(1, 4)))
+    strides = tuple(int(s) * 4 for s in rng.choice([-16, -4, -1, 0, 1, 2, 4, 8, 16, 24], len(dims)))
+    low = sum((n - 1) * s for n, s in zip(dims, strides, strict=True) if s < 0)
+    return int(rng.integers(2)), int(rng.integers(24)) * 4 - low, dims, strides, bool(rng.integers(2))
+
+
+def levels(nodes: list[list[Box]]) -> tuple[list[int], list[int]]:
+    """The nodes in the order in which they are launched, and how many barriers come before each."""
+    schedule, launches = Schedule(), Launches()
+    for n, boxes in enumerate(nodes):
+        schedule.add(Dispatch(b"", (1, 1, 1), ()), [], [touch(b) for b in boxes], n)
+    schedule.launch(launches)
+    whole = launches.whole()
+    return whole.nodes.tolist(), np.cumsum(whole.barrier).tolist()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_kernels_that_share_bytes_keep_their_order_with_a_barrier_between(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    nodes = [[random_box(rng) for _ in range(rng.integers(1, 4))] for _ in range(30)]
+    order, at = levels(nodes)
+    assert sorted(order) == list(range(len(nodes)))
+    interval = dict(zip(order, at, strict=True))
+    for (i, first), (j, second) in itertools.combinations(enumerate(nodes), 2):
+        for a, b in itertools.product(first, second):
+            if (a[-1] or b[-1]) and bytes_of(a) & bytes_of(b):
+                assert interval[i] < interval[j], (a, b)
+
+
+def test_a_region_has_its_first_and_its_last_byte() -> None:
+    t = strided(Symbol(3, 100), (2, 3), (-40, 8), 4, True)
+    assert t[:3] == (Symbol(3, 60), 60, True)
+    assert (t.pitch, t.width) == (40, 20)
+
+
+def test_columns_of_one_array_are_written_side_by_side() -> None:
+    parts: list[list[Box]] = [[(0, 32 * k, (8, 8), (96, 4), True)] for k in range(3)]
+    assert levels(parts) == ([0, 1, 2], [1, 1, 1])
+    assert levels([*parts, [(0, 0, (192,), (4,), False)]])[1] == [1, 1, 1, 2]
+    overlapping: list[list[Box]] = [[(0, 28 * k, (8, 8), (96, 4), True)] for k in range(3)]
+    assert levels(overlapping)[1] == [1, 2, 3]
+    assert levels([parts[0], [(0, 32, (4, 8), (192, 4), True)]])[1] == [1, 2]  # another pitch: nobody looks closer
+
+
+def test_a_kernel_moves_before_those_that_wait() -> None:
+    a: Box = (0, 0, (16,), (4,), True)
+    b: Box = (0, 64, (16,), (4,), True)
+    chain: list[list[Box]] = [
+        [a],
+        [(0, 0, (16,), (4,), False), b],
+        [(0, 64, (16,), (4,), False)],
+        [(1, 0, (1,), (4,), True)],
+    ]
+    assert levels(chain) == ([0, 3, 1, 2], [1, 1, 2, 3])
+
+
+def test_every_launch_of_a_program_is_there_and_waits_for_its_own_first_half() -> None:
+    def f(x: fg.Array) -> fg.Array:
+        return fnp.sum(x), fnp.sum(x, 0), fnp.max(x), x @ x.T
+
+    graph = fg.make_graph(f)(np.ones((512, 512), np.float32))
+    graph = getattr(graph, "graph", graph)
+    plan = VulkanEmitter(prepare).lower(prepare(graph))
+    p = Program(plan, lambda kind, words: lower(kind, words, Target()))
+    (launches,) = p.items
+    whole = launches.whole()
+    interval = np.cumsum(whole.barrier)
+    for n in set(whole.nodes.tolist()):
+        mine = interval[whole.nodes == n].tolist()
+        assert mine == list(range(1, len(mine) + 1))  # none waits for another's
+
+
+def test_memory_that_was_given_back_rests_for_a_while() -> None:
+    arena = Arena(slack=2 * ALIGN)
+    a, b, c = [arena.take(ALIGN) for _ in range(3)]
+    arena.give(a, ALIGN)
+    arena.give(b, ALIGN)
+    d = arena.take(ALIGN)
+    assert d not in (a, b, c)
+    arena.give(c, ALIGN)  # a's rest is over
+    assert arena.take(ALIGN) == a
+    assert arena.size == 4 * ALIGN
