@@ -27,6 +27,26 @@ from funcgrad.optim.base import (
 )
 from funcgrad.optim.moments import ScaleByAdamState, plus, root
 
+__all__ = [
+    "EmaState",
+    "ScaleByAdaDeltaState",
+    "ScaleByAdanState",
+    "ScaleByRStdDevState",
+    "ScaleByRStdDevWithCountState",
+    "ScaleByRmsState",
+    "ScaleByRmsWithCountState",
+    "ScaleByRssState",
+    "TraceState",
+    "ema",
+    "scale_by_adadelta",
+    "scale_by_adan",
+    "scale_by_novograd",
+    "scale_by_rms",
+    "scale_by_rss",
+    "scale_by_stddev",
+    "trace",
+]
+
 
 class TraceState(NamedTuple):
     """The accumulated gradients."""

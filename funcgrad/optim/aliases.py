@@ -35,6 +35,23 @@ from funcgrad.optim.scaling import (
     scale_by_trust_ratio,
 )
 
+__all__ = [
+    "adadelta",
+    "adafactor",
+    "adagrad",
+    "adam",
+    "adamax",
+    "adamw",
+    "lamb",
+    "lars",
+    "lion",
+    "nadam",
+    "nadamw",
+    "radam",
+    "rmsprop",
+    "sgd",
+]
+
 
 def sgd(
     learning_rate: ScalarOrSchedule,

@@ -32,6 +32,17 @@ from funcgrad.optim.combine import chain
 from funcgrad.optim.curves import warmup_constant
 from funcgrad.optim.scaling import add_decayed_weights, scale_by_learning_rate
 
+__all__ = [
+    "LookaheadParams",
+    "LookaheadState",
+    "ScheduleFreeState",
+    "lookahead",
+    "schedule_free",
+    "schedule_free_adamw",
+    "schedule_free_eval_params",
+    "schedule_free_sgd",
+]
+
 
 class LookaheadState(NamedTuple):
     """The state of the fast optimizer, and the steps since the last synchronisation (int32)."""

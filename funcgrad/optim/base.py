@@ -11,6 +11,23 @@ from typing import Any, NamedTuple
 import funcgrad.numpy as fnp
 from funcgrad import tree
 
+__all__ = [
+    "EmptyState",
+    "Optimizer",
+    "OptimizerExtraArgs",
+    "ScalarOrSchedule",
+    "Schedule",
+    "apply_updates",
+    "identity",
+    "incremental_update",
+    "periodic_update",
+    "safe_increment",
+    "set_to_zero",
+    "stateless",
+    "wide_dtype",
+    "with_extra_args_support",
+]
+
 Tree = Any  # a pytree of arrays
 Scalar = Any  # a Python number or an array of shape ()
 Schedule = Callable[[Any], Any]

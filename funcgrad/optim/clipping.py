@@ -23,6 +23,17 @@ from funcgrad.optim.base import (
     wide_dtype,
 )
 
+__all__ = [
+    "adaptive_grad_clip",
+    "clip",
+    "clip_by_block_rms",
+    "clip_by_global_norm",
+    "clip_with_norm",
+    "global_norm",
+    "per_example_global_norm_clip",
+    "unitwise_norm",
+]
+
 # Bounds of what gradients are divided by before squaring: dividing an ordinary limit by less would overflow, and the
 # reciprocal of more would be subnormal, which devices flush to 0. Squares still fit for every float32 in between.
 _TINY, _HUGE = 1e-30, 1e37

@@ -18,6 +18,20 @@ from funcgrad.optim.base import (
     with_extra_args_support,
 )
 
+__all__ = [
+    "MaskedNode",
+    "MaskedState",
+    "PartitionState",
+    "chain",
+    "flatten",
+    "freeze",
+    "masked",
+    "multi_transform",
+    "named_chain",
+    "partition",
+    "selective_transform",
+]
+
 
 def chain(*transforms: Optimizer) -> Optimizer:
     """Apply transformations from left to right; the state is the tuple of their states.

@@ -14,6 +14,28 @@ from typing import Any
 import funcgrad.numpy as fnp
 from funcgrad.optim.base import Scalar, Schedule, cast, require, require_int
 
+__all__ = [
+    "constant",
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "exponential_decay",
+    "join_schedules",
+    "linear",
+    "linear_schedule",
+    "piecewise",
+    "piecewise_constant_schedule",
+    "piecewise_interpolate_schedule",
+    "polynomial",
+    "polynomial_schedule",
+    "sgdr_schedule",
+    "step_decay",
+    "warmup_constant",
+    "warmup_constant_schedule",
+    "warmup_cosine_decay_schedule",
+    "warmup_exponential_decay",
+    "warmup_exponential_decay_schedule",
+]
+
 
 def as_float(x: Any) -> Any:
     """The step as a float32 scalar."""

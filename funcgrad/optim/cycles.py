@@ -10,6 +10,8 @@ import funcgrad.numpy as fnp
 from funcgrad.optim.base import INT32_MAX, Scalar, Schedule, cast, require, require_int
 from funcgrad.optim.curves import as_float, interpolate
 
+__all__ = ["cosine_onecycle_schedule", "cosine_restarts", "cyclic_schedule", "linear_onecycle_schedule"]
+
 
 def cosine_onecycle_schedule(
     transition_steps: int,

@@ -21,6 +21,8 @@ from funcgrad.optim.base import (
     zero_count,
 )
 
+__all__ = ["FactoredState", "scale_by_factored_rms"]
+
 
 class FactoredState(NamedTuple):
     """Count of updates (int32); row and column means for factored leaves, the whole average ``v`` for the others.

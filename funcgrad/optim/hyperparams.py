@@ -22,6 +22,8 @@ from funcgrad.optim.base import (
     zero_count,
 )
 
+__all__ = ["InjectHyperparamsState", "inject_hyperparams", "inject_stateful_hyperparams", "with_hyperparams"]
+
 
 class InjectHyperparamsState(NamedTuple):
     """The count of updates (int32), the hyperparameters by name (arrays), and the inner state."""

@@ -30,6 +30,8 @@ from funcgrad.optim.linesearch import (
 from funcgrad.optim.scaling import scale, scale_by_learning_rate
 from funcgrad.transforms import value_and_grad
 
+__all__ = ["ScaleByLBFGSState", "lbfgs", "scale_by_lbfgs", "value_and_grad_from_state"]
+
 
 class ScaleByLBFGSState(NamedTuple):
     """Count of updates (int32) and, for n parameters in all, vectors (n,) and memories (memory_size, n), oldest first.

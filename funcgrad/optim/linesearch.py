@@ -29,6 +29,15 @@ from funcgrad.optim.base import (
 )
 from funcgrad.transforms import value_and_grad
 
+__all__ = [
+    "BacktrackingLinesearchInfo",
+    "ScaleByBacktrackingLinesearchState",
+    "ScaleByZoomLinesearchState",
+    "ZoomLinesearchInfo",
+    "scale_by_backtracking_linesearch",
+    "scale_by_zoom_linesearch",
+]
+
 
 def _along(params: Tree, stepsize: Any, updates: Tree) -> Tree:
     return tree.map(lambda p, u: p + cast(scaled(stepsize, u), p.dtype), params, updates)

@@ -28,6 +28,19 @@ from funcgrad.optim.base import (
     zeros_like,
 )
 
+__all__ = [
+    "ScaleByAdamState",
+    "ScaleByAmsgradState",
+    "ScaleByLionState",
+    "scale_by_adam",
+    "scale_by_adamax",
+    "scale_by_amsgrad",
+    "scale_by_belief",
+    "scale_by_lion",
+    "scale_by_radam",
+    "scale_by_yogi",
+]
+
 
 class ScaleByAdamState(NamedTuple):
     """``count`` of updates (int32), first moment ``mu`` and second moment ``nu``, shaped like the parameters."""

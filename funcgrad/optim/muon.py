@@ -30,6 +30,8 @@ from funcgrad.optim.base import (
 from funcgrad.optim.combine import MaskedNode, chain, is_function, partition
 from funcgrad.optim.scaling import add_decayed_weights, scale_by_learning_rate
 
+__all__ = ["MuonDimensionNumbers", "MuonState", "muon", "orthogonalize_via_newton_schulz", "scale_by_muon"]
+
 # Jordan et al. 2024, Muon; the second set is that of Dion (Ahn et al. 2025, arXiv:2504.05295).
 _COEFFICIENTS: dict[str, Any] = {
     "standard": (3.4445, -4.7750, 2.0315),

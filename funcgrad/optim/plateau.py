@@ -20,6 +20,8 @@ from funcgrad.optim.base import (
     zero_count,
 )
 
+__all__ = ["ReduceLROnPlateauState", "reduce_on_plateau"]
+
 
 class ReduceLROnPlateauState(NamedTuple):
     """Scale and best value (float32), counts (int32), and the mean of the values since the last comparison."""

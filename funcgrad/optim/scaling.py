@@ -27,6 +27,26 @@ from funcgrad.optim.base import (
 from funcgrad.optim.clipping import global_norm
 from funcgrad.optim.combine import masked
 
+__all__ = [
+    "AddNoiseState",
+    "ScaleByScheduleState",
+    "WeightDecaySchedule",
+    "ZeroNansState",
+    "add_decayed_weights",
+    "add_noise",
+    "centralize",
+    "keep_params_nonnegative",
+    "normalize_by_update_norm",
+    "scale",
+    "scale_by_learning_rate",
+    "scale_by_param_block_norm",
+    "scale_by_param_block_rms",
+    "scale_by_schedule",
+    "scale_by_sign",
+    "scale_by_trust_ratio",
+    "zero_nans",
+]
+
 
 def scale(step_size: Scalar) -> Optimizer:
     """Multiply every update by a number or by an array of shape ().

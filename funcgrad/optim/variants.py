@@ -33,6 +33,24 @@ from funcgrad.optim.scaling import (
     scale_by_trust_ratio,
 )
 
+__all__ = [
+    "ScaleByOptimisticGradientState",
+    "adabelief",
+    "adamaxw",
+    "adan",
+    "amsgrad",
+    "fromage",
+    "noisy_sgd",
+    "novograd",
+    "optimistic_gradient_descent",
+    "polyak_sgd",
+    "scale_by_optimistic_gradient",
+    "scale_by_polyak",
+    "sign_sgd",
+    "signum",
+    "yogi",
+]
+
 
 def adamaxw(
     learning_rate: ScalarOrSchedule,

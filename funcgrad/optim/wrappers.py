@@ -27,6 +27,18 @@ from funcgrad.optim.base import (
     zeros_like,
 )
 
+__all__ = [
+    "ApplyIfFiniteState",
+    "ConditionallyTransformState",
+    "MultiSteps",
+    "MultiStepsState",
+    "apply_if_finite",
+    "conditionally_mask",
+    "conditionally_transform",
+    "skip_large_updates",
+    "skip_not_finite",
+]
+
 
 class ApplyIfFiniteState(NamedTuple):
     """Counts of refused updates (in a row, in all; int32), whether the last was finite, and the inner state."""
