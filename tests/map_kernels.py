@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,34 @@ class Bf16:
     bits: Array
 
 
+def program_words(
+    shape: Sequence[int],
+    inputs: Sequence[Array | Iota | Bf16],
+    outputs: Sequence[tuple[int, Array | Bf16]],
+    program: Sequence[tuple[Any, ...]],
+    n_regs: int,
+    widths: Sequence[int] | None = None,
+) -> tuple[list[int], list[Array]]:
+    """The words of a MAP kernel, or with widths of a ROWS kernel, and the array of each slot."""
+    arrays: list[Array] = []
+
+    def operand(x: Array | Iota | Bf16) -> list[int]:
+        if isinstance(x, Iota):
+            return [NO_SLOT, DTYPES[np.dtype("i4")], x.start, *x.steps]
+        array = x.bits if isinstance(x, Bf16) else x
+        arrays.append(array)
+        return [len(arrays) - 1, BF16 if isinstance(x, Bf16) else DTYPES[array.dtype], 0, *array.strides]
+
+    words = [len(shape), *shape, len(inputs), len(outputs), n_regs, len(program), *(widths or ())]
+    for x in inputs:
+        words += operand(x)
+    for reg, output in outputs:
+        words += [reg, *operand(output)]
+    for name, *fields in program:
+        words += [name if isinstance(name, int) else OPS[name], *fields, *[0] * (5 - len(fields))]
+    return words, arrays
+
+
 class Kernel:
     """A MAP kernel bound to arrays; they must stay alive and where they are."""
 
@@ -52,27 +80,23 @@ class Kernel:
         program: Sequence[tuple[Any, ...]],
         n_regs: int,
     ) -> None:
-        self.arrays: list[Array] = []
-        words = [len(shape), *shape, len(inputs), len(outputs), n_regs, len(program)]
-        for operand in inputs:
-            words += self._operand(operand)
-        for reg, output in outputs:
-            words += [reg, *self._operand(output)]
-        for name, *fields in program:
-            words += [OPS[name], *fields, *[0] * (5 - len(fields))]
+        words, self.arrays = program_words(shape, inputs, outputs, program, n_regs)
         self.kernel = new_kernel(words)
         self.base = ffi.new("void *[]", [ffi.cast("void *", address(a)) for a in self.arrays] or 1)
 
-    def _operand(self, operand: Array | Iota | Bf16) -> list[int]:
-        if isinstance(operand, Iota):
-            return [NO_SLOT, DTYPES[np.dtype("i4")], operand.start, *operand.steps]
-        array = operand.bits if isinstance(operand, Bf16) else operand
-        dtype = BF16 if isinstance(operand, Bf16) else DTYPES[array.dtype]
-        self.arrays.append(array)
-        return [len(self.arrays) - 1, dtype, 0, *array.strides]
-
     def run(self) -> None:
         lib.fg_kernel_run(self.kernel, self.base)
+
+
+def run_kernel(
+    shape: Sequence[int],
+    inputs: Sequence[Array | Iota | Bf16],
+    outputs: Sequence[tuple[int, Array | Bf16]],
+    program: Sequence[tuple[Any, ...]],
+    n_regs: int,
+) -> None:
+    """Run a MAP kernel on arrays, once."""
+    Kernel(shape, inputs, outputs, program, n_regs).run()
 
 
 def address(array: Array) -> int:
@@ -89,9 +113,14 @@ def new_kernel(words: Sequence[int], kind: int = 0) -> Any:
     return ffi.gc(kernel, lib.fg_kernel_free)
 
 
-def apply(name: str, *inputs: Array, dtype: Any = np.float32) -> Array:
-    """One instruction on whole arrays."""
+def apply_with(run: Callable[..., None], name: str, *inputs: Array, dtype: Any = np.float32) -> Array:
+    """One instruction on whole arrays, by what runs a program."""
     n = len(inputs)
     out = np.empty(inputs[0].shape, dtype)
-    Kernel(out.shape, list(inputs), [(n, out)], [(name, n, *range(n))], n + 1).run()
+    run(out.shape, list(inputs), [(n, out)], [(name, n, *range(n))], n + 1)
     return out
+
+
+def apply(name: str, *inputs: Array, dtype: Any = np.float32) -> Array:
+    """One instruction on whole arrays, by a kernel of the CPU."""
+    return apply_with(run_kernel, name, *inputs, dtype=dtype)

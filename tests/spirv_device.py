@@ -7,18 +7,17 @@ import shutil
 import struct
 import subprocess
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 import pytest
-from map_kernels import BF16, DTYPES, NO_SLOT, Array, Bf16, Iota, address
+from map_kernels import Array, Bf16, Iota, address, apply_with, program_words
 
 from funcgrad import dtypes
 from funcgrad.errors import FuncgradError
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml
-from funcgrad.runtime.spirv.instructions import NUMBERS
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.lower import Lowered, lower
 from funcgrad.runtime.vulkan.memory import Memory, Slice
@@ -129,34 +128,6 @@ def run(
     device().run(lowered, [*inputs, *outputs], outputs)
 
 
-def program_words(
-    shape: Sequence[int],
-    inputs: Sequence[Array | Iota | Bf16],
-    outputs: Sequence[tuple[int, Array | Bf16]],
-    program: Sequence[tuple[Any, ...]],
-    n_regs: int,
-    widths: Sequence[int] | None = None,
-) -> tuple[list[int], list[Array]]:
-    """The words of a MAP node, or with widths of a ROWS node, and the array of each slot."""
-    arrays: list[Array] = []
-
-    def operand(x: Array | Iota | Bf16) -> list[int]:
-        if isinstance(x, Iota):
-            return [NO_SLOT, DTYPES[np.dtype("i4")], x.start, *x.steps]
-        array = x.bits if isinstance(x, Bf16) else x
-        arrays.append(array)
-        return [len(arrays) - 1, BF16 if isinstance(x, Bf16) else DTYPES[array.dtype], 0, *array.strides]
-
-    words = [len(shape), *shape, len(inputs), len(outputs), n_regs, len(program), *(widths or ())]
-    for x in inputs:
-        words += operand(x)
-    for reg, output in outputs:
-        words += [reg, *operand(output)]
-    for name, *fields in program:
-        words += [name if isinstance(name, int) else NUMBERS[name], *fields, *[0] * (5 - len(fields))]
-    return words, arrays
-
-
 def run_program(
     shape: Sequence[int],
     inputs: Sequence[Array | Iota | Bf16],
@@ -173,8 +144,5 @@ def run_program(
 
 
 def apply(name: str, *inputs: Array, dtype: Any = np.float32, target: Target | None = None) -> Array:
-    """One instruction on whole arrays."""
-    n = len(inputs)
-    out = np.empty(inputs[0].shape, dtype)
-    run_program(out.shape, list(inputs), [(n, out)], [(name, n, *range(n))], n + 1, target=target)
-    return out
+    """One instruction on whole arrays, by the device."""
+    return apply_with(partial(run_program, target=target), name, *inputs, dtype=dtype)

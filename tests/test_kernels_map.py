@@ -9,7 +9,20 @@ import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
-from map_kernels import NO_SLOT, OPS, Array, Bf16, Iota, Kernel, apply, lib, new_kernel
+from map_checks import (
+    DTYPES,
+    check_bfloat16,
+    check_float16,
+    check_in_place,
+    check_iota_and_scalars,
+    check_many_operands,
+    check_random_program,
+    check_signed_integers,
+    check_threefry,
+    check_unchanged,
+    check_unsigned_integers,
+)
+from map_kernels import NO_SLOT, OPS, Array, Kernel, apply, lib, new_kernel, run_kernel
 
 pytestmark = pytest.mark.ggml
 
@@ -36,9 +49,6 @@ def random_view(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, br
     view = view[(..., *cuts)]
     flips = tuple(slice(None, None, -1 if rng.random() < 0.3 else 1) for _ in shape)
     return np.broadcast_to(view, shape)[(..., *flips)]
-
-
-DTYPES = [np.float32, np.float16, np.int32, np.uint32, np.bool_]
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -77,63 +87,19 @@ def test_transposed_copies(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_moves_unchanged(dtype: Any) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 2 if dtype == np.bool_ else 100, (70, 50)).astype(dtype)
-    for view in (x, x.T, x[::2, ::-1], x[3:4, :], np.broadcast_to(x[:, :1], x.shape)):
-        out = np.zeros(view.shape, dtype)
-        Kernel(view.shape, [view], [(0, out)], [], 1).run()
-        np.testing.assert_array_equal(out, view)
+    check_unchanged(run_kernel, dtype)
 
 
 def test_bfloat16_is_widened_and_rounded_to_even() -> None:
-    bits = np.arange(65536, dtype=np.uint16)
-    wide = np.zeros(65536, np.float32)
-    Kernel((65536,), [Bf16(bits)], [(0, wide)], [], 1).run()
-    np.testing.assert_array_equal(wide.view(np.uint32), bits.astype(np.uint32) << 16)
-    x = np.random.default_rng(0).integers(0, 2**32, 200000, dtype=np.uint32).view(np.float32)
-    x[:3] = np.array([0x3F808000, 0x3F818000, 0x7F7FFFFF], np.uint32).view(np.float32)  # two ties, and overflow to inf
-    narrow = np.zeros(x.shape, np.uint16)
-    Kernel(x.shape, [x], [(0, Bf16(narrow))], [], 1).run()
-    wide = (narrow.astype(np.uint32) << 16).view(np.float32)
-    ordinary = np.isfinite(x) & np.isfinite(wide)
-    got, exact = wide[ordinary].astype(np.float64), x[ordinary].astype(np.float64)
-    spacing = np.spacing(np.abs(wide[ordinary])).astype(np.float64) * 2**16
-    assert np.all(np.abs(got - exact) <= spacing / 2)
-    assert list(narrow[:3]) == [0x3F80, 0x3F82, 0x7F80]
-    np.testing.assert_array_equal(np.isnan(wide), np.isnan(x))
-    number = ~np.isnan(x)
-    np.testing.assert_array_equal(apply("round_bf16", x)[number].view(np.uint32), wide[number].view(np.uint32))
+    check_bfloat16(run_kernel)
 
 
 def test_float16_is_that_of_numpy() -> None:
-    bits = np.arange(65536, dtype=np.uint16)
-    wide = np.zeros(65536, np.float32)
-    Kernel((65536,), [bits.view(np.float16)], [(0, wide)], [], 1).run()
-    np.testing.assert_array_equal(wide, bits.view(np.float16).astype(np.float32))
-    rng = np.random.default_rng(1)
-    x = np.concatenate([rng.integers(0, 2**32, 200000, dtype=np.uint32).view(np.float32), wide, np.nextafter(wide, 0)])
-    ties = (wide[:-1].astype(np.float64) + wide[1:].astype(np.float64)) / 2  # halfway between neighbours
-    with np.errstate(all="ignore"):
-        x = np.concatenate([x, ties.astype(np.float32)])
-        want = x.astype(np.float16)
-    narrow = np.zeros(x.shape, np.float16)
-    Kernel(x.shape, [x], [(0, narrow)], [], 1).run()
-    np.testing.assert_array_equal(narrow, want)
-    np.testing.assert_array_equal(apply("round_f16", x), want.astype(np.float32))
+    check_float16(run_kernel)
 
 
 def test_iota_and_scalars() -> None:
-    shape = (7, 65, 31)
-    i, j, k = np.indices(shape)
-    x = np.array(2.5, np.float32)
-    out, scaled = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    program = [("i2f", 2, 0), ("mul_f", 2, 2, 1)]
-    inputs = [Iota(-5, (3, -2, 10)), np.broadcast_to(x, shape)]
-    Kernel(shape, inputs, [(0, out), (2, scaled)], program, 3).run()
-    np.testing.assert_array_equal(out, -5 + 3 * i - 2 * j + 10 * k)
-    np.testing.assert_array_equal(scaled, out.astype(np.float32) * np.float32(2.5))
-    Kernel(shape, [Iota(7, (0, 0, 0))], [(0, out)], [], 1).run()
-    assert np.all(out == 7)
+    check_iota_and_scalars(run_kernel)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 4), (0, 0)])
@@ -144,18 +110,10 @@ def test_zero_sizes_touch_nothing(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 15, 16, 17, 1000, 1024, 1025, 100003])
 def test_in_place(n: int) -> None:
-    """Outputs over inputs: also when the first output is written while the second still needs its input."""
-    x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
-    y = x[::-1].copy()
-    a, b = x.copy(), y.copy()
-    program = [("add_f", 2, 0, 1), ("sub_f", 3, 0, 1)]
-    Kernel((n,), [a, b], [(2, a), (3, b)], program, 4).run()
-    np.testing.assert_array_equal(a, x + y)
-    np.testing.assert_array_equal(b, x - y)
-    a, b = x.copy(), y.copy()
-    Kernel((n,), [a, b], [(1, a), (0, b)], [], 2).run()  # a swap
-    np.testing.assert_array_equal(a, y)
-    np.testing.assert_array_equal(b, x)
+    check_in_place(run_kernel, n)
+
+
+def test_in_place_of_a_transposed_operand() -> None:
     square = np.arange(30 * 40, dtype=np.float32).reshape(30, 40)
     want = square.T + 1
     one = np.broadcast_to(np.float32(1), (40, 30))
@@ -174,64 +132,12 @@ def test_registers_may_be_reused() -> None:
 
 
 def test_many_registers_and_operands() -> None:
-    rng = np.random.default_rng(4)
-    xs = [rng.standard_normal(3001).astype(np.float32) for _ in range(100)]
-    outs = [np.empty(3001, np.float32) for _ in range(100)]
-    program = [("add_f", 100 + i, i, (i + 1) % 100) for i in range(100)]
-    Kernel((3001,), xs, [(100 + i, outs[i]) for i in range(100)], program, 200).run()
-    for i in range(100):
-        np.testing.assert_array_equal(outs[i], xs[i] + xs[(i + 1) % 100])
-
-
-INTEGER_OPS = {
-    "add_i": np.add,
-    "sub_i": np.subtract,
-    "mul_i": np.multiply,
-    "xor": np.bitwise_xor,
-    "and": np.bitwise_and,
-}
-
-
-def random_program(rng: np.random.Generator, inputs: list[Array], n_regs: int) -> tuple[list[Any], dict[int, Array]]:
-    """Instructions that reuse registers at random, and what numpy leaves in each register."""
-    regs = dict(enumerate(inputs))
-    program: list[tuple[Any, ...]] = []
-    for _ in range(int(rng.integers(0, 12))):
-        dst, name = int(rng.integers(n_regs)), str(rng.choice([*INTEGER_OPS, "select", "mov", "const"]))
-        a, b, c = (int(r) for r in rng.choice(list(regs), 3))
-        if name == "const":
-            value = int(rng.integers(-100, 100))
-            program.append((name, dst, value))
-            regs[dst] = np.full(inputs[0].shape, value, np.int32)
-        elif name == "select":
-            program.append((name, dst, a, b, c))
-            regs[dst] = np.where(regs[a] != 0, regs[b], regs[c])
-        elif name == "mov":
-            program.append((name, dst, a))
-            regs[dst] = regs[a]
-        else:
-            program.append((name, dst, a, b))
-            regs[dst] = INTEGER_OPS[name](regs[a], regs[b])
-    return program, regs
+    check_many_operands(run_kernel, 100, 3001)
 
 
 @pytest.mark.parametrize("seed", range(300))
 def test_random_programs_in_place(seed: int) -> None:
-    """Random register programs whose outputs lie over inputs: no value may be overwritten before its last use."""
-    rng = np.random.default_rng(seed)
-    shape = [(int(rng.integers(1, 3000)),), (40, 50), (17, 64)][seed % 3]
-    memory = [rng.integers(-50, 50, shape).astype(np.int32) for _ in range(int(rng.integers(1, 4)))]
-    if seed % 5 == 0 and len(shape) == 2:
-        memory[0] = np.ascontiguousarray(memory[0].T).T  # one operand transposed: tiles
-    inputs = [m.copy(order="K") for m in memory]
-    program, regs = random_program(rng, inputs, len(inputs) + int(rng.integers(0, 4)))
-    n_regs = max(len(inputs), *(int(p[1]) + 1 for p in program), 1) if program else len(inputs)
-    written = [int(r) for r in rng.choice(list(regs), int(rng.integers(1, 4)))]
-    over = rng.permutation(len(memory))[: len(written)]
-    targets = [memory[i] for i in over] + [np.empty(shape, np.int32) for _ in written[len(over) :]]
-    Kernel(shape, memory, list(zip(written, targets, strict=True)), program, n_regs).run()
-    for reg, target in zip(written, targets, strict=True):
-        np.testing.assert_array_equal(target, regs[reg])
+    check_random_program(run_kernel, seed)
 
 
 CHAIN = [("tanh_f", 1, 0), ("logistic_f", 2, 0), ("mul_f", 1, 1, 2), ("sin_f", 2, 0), ("log1p_f", 3, 1)]
@@ -256,75 +162,16 @@ def test_results_do_not_depend_on_threads_or_position(shape: tuple[int, ...]) ->
         np.testing.assert_array_equal(out.view(np.uint32), results[0].ravel()[start : start + n].view(np.uint32))
 
 
-def integer_pairs(dtype: Any) -> tuple[Array, Array]:
-    info = np.iinfo(dtype)
-    edge = np.array([0, 1, 2, 3, 7, 31, 32, 33, info.max, info.max - 1, info.min, info.min + 1, 2**30], dtype)
-    edge = np.concatenate([edge, (0 - edge.astype(np.int64)).astype(np.uint64).astype(np.uint32).astype(dtype)])
-    a, b = (m.ravel() for m in np.meshgrid(edge, edge))
-    rng = np.random.default_rng(6)
-    wild = rng.integers(info.min, info.max, (2, 50000), dtype, endpoint=True)
-    close = rng.integers(1, 300, (2, 50000)).astype(dtype)
-    return np.concatenate([a, wild[0], wild[0], close[0]]), np.concatenate([b, wild[1], close[1], close[1]])
-
-
-def truncated(a: Array, b: Array, dtype: Any) -> tuple[Array, Array]:
-    """Quotient and remainder of C, by Python's integers of 64 bits; division by zero as XLA has it."""
-    x, y = a.astype(np.int64), b.astype(np.int64)
-    safe = np.where(y == 0, 1, y)
-    q = np.sign(x) * np.sign(safe) * (np.abs(x) // np.abs(safe))
-    quotient = np.where(y == 0, -1, q)
-    return quotient.astype(np.uint64).astype(np.uint32).astype(dtype), np.where(y == 0, x, x - safe * q).astype(dtype)
-
-
 def test_signed_integers() -> None:
-    a, b = integer_pairs(np.int32)
-    q, r = truncated(a, b, np.int32)
-    wrap = {"add_i": np.add, "sub_i": np.subtract, "mul_i": np.multiply, "max_i": np.maximum, "min_i": np.minimum}
-    want: dict[str, Array] = {k: f(a, b) for k, f in wrap.items()} | {"div_i": q, "rem_i": r}
-    compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
-    want |= {f"{k}_i": f(a, b) for k, f in (compare | {"ge": np.greater_equal}).items()}
-    shift = np.where((b >= 0) & (b < 32), b, 31)
-    want |= {"shr_i": a >> shift, "and": a & b, "or": a | b, "xor": a ^ b}
-    for name, expected in want.items():
-        np.testing.assert_array_equal(apply(name, a, b, dtype=np.int32), expected, name)
-    negative = np.subtract(0, a, dtype=np.int32)
-    unary: dict[str, Array] = {"neg_i": negative, "abs_i": np.where(a < 0, negative, a), "sign_i": np.sign(a)}
-    unary |= {"not": ~a, "i2b": a != 0, "not_b": a == 0, "mov": a}
-    for name, expected in unary.items():
-        np.testing.assert_array_equal(apply(name, a, dtype=np.int32), expected, name)
-    np.testing.assert_array_equal(apply("i2f", a), a.astype(np.float32))
+    check_signed_integers(apply)
 
 
 def test_unsigned_integers() -> None:
-    a, b = integer_pairs(np.uint32)
-    q, r = truncated(a, b, np.uint32)
-    small = b < 32
-    want: dict[str, Array] = {"div_u": q, "rem_u": r, "max_u": np.maximum(a, b), "min_u": np.minimum(a, b)}
-    want |= {"lt_u": a < b, "le_u": a <= b, "gt_u": a > b, "ge_u": a >= b}
-    want |= {"shl": np.where(small, a << (b & 31), 0), "shr_u": np.where(small, a >> (b & 31), 0)}
-    for name, expected in want.items():
-        np.testing.assert_array_equal(apply(name, a, b, dtype=np.uint32), expected, name)
-    bits = np.unpackbits(a.view(np.uint8).reshape(-1, 4)[:, ::-1], axis=1)
-    np.testing.assert_array_equal(apply("popcount", a, dtype=np.uint32), bits.sum(axis=1))
-    leading = np.where(a == 0, 32, bits.argmax(axis=1))
-    np.testing.assert_array_equal(apply("clz", a, dtype=np.uint32), leading)
-    np.testing.assert_array_equal(apply("u2f", a), a.astype(np.float32))
+    check_unsigned_integers(apply)
 
 
-@pytest.mark.parametrize(
-    ("key", "counter", "words"),
-    [
-        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
-        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
-    ],
-)
-def test_threefry_known_answers(key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]) -> None:
-    """The vectors of the Random123 library for Threefry-2x32 with 20 rounds."""
-    inputs = [np.full(5, v, np.uint32) for v in (*key, *counter)]
-    assert np.all(apply("threefry", *inputs, dtype=np.uint32) == words[0])
-    assert np.all(apply("threefry1", *inputs, dtype=np.uint32) == words[1])
-    assert np.all(apply("threefryx", *inputs, dtype=np.uint32) == words[0] ^ words[1])
+def test_threefry_known_answers() -> None:
+    check_threefry(apply)
 
 
 def good_words() -> list[int]:

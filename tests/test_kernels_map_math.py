@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
+from map_checks import check_comparisons, check_conversions_to_integers, check_select
 from map_kernels import Array, apply
 
 pytestmark = pytest.mark.ggml
@@ -213,27 +214,12 @@ def test_extrema_propagate_nan_and_order_zeros() -> None:
 
 
 def test_comparisons_and_predicates() -> None:
-    a, b = pairs()
-    compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
-    for name, f in (compare | {"ge": np.greater_equal}).items():
-        np.testing.assert_array_equal(apply(f"{name}_f", a, b, dtype=np.int32), f(a, b), name)
-    np.testing.assert_array_equal(apply("isfinite_f", a, dtype=np.int32), np.isfinite(a))
-    np.testing.assert_array_equal(apply("isnan_f", a, dtype=np.int32), np.isnan(a))
-    np.testing.assert_array_equal(apply("f2b", a, dtype=np.int32), a != 0)
+    check_comparisons(apply, *pairs())
 
 
 def test_conversions_to_integers_saturate() -> None:
-    a, _ = pairs()
-    limits = [2147483648, 2147483520, -2147483648, -2147483904, 4294967296, 4294967040, -0.9, 0.9]
-    a = np.concatenate([a, np.array(limits, np.float32)])
-    wide = np.trunc(np.where(np.isnan(a), 0, a).astype(np.float64))
-    signed, unsigned = np.clip(wide, -(2**31), 2**31 - 1), np.clip(wide, 0, 2**32 - 1)
-    np.testing.assert_array_equal(apply("f2i", a, dtype=np.int32), signed.astype(np.int64).astype(np.int32))
-    np.testing.assert_array_equal(apply("f2u", a, dtype=np.uint32), unsigned.astype(np.uint64).astype(np.uint32))
+    check_conversions_to_integers(apply, pairs()[0])
 
 
 def test_select_keeps_every_bit() -> None:
-    bits = np.random.default_rng(2).integers(0, 2**32, (2, 4099), dtype=np.uint32)
-    flag = np.arange(4099, dtype=np.int32) % 3
-    got = apply("select", flag, bits[0].view(np.float32), bits[1].view(np.float32))
-    np.testing.assert_array_equal(got.view(np.uint32), np.where(flag != 0, bits[0], bits[1]))
+    check_select(apply)

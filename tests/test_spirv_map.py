@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
-from map_kernels import Array, Bf16, Iota
-from spirv_device import apply, as_gpu, device, program_words, run_program, validate
-from test_kernels_map import random_program
+from map_checks import (
+    DTYPES,
+    check_bfloat16,
+    check_float16,
+    check_in_place,
+    check_iota_and_scalars,
+    check_many_operands,
+    check_random_program,
+    check_unchanged,
+)
+from map_kernels import Array, Iota, program_words
+from spirv_device import as_gpu, device, run_program, validate
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS
 from funcgrad.runtime.spirv.kernel import Target
@@ -25,34 +35,13 @@ def needs_device() -> None:
     device()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint32, np.bool_])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_moves_unchanged(dtype: Any) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.integers(0, 2 if dtype == np.bool_ else 100, (70, 50)).astype(dtype)
-    for view in (x, x.T, x[::2, ::-1], x[3:4, :], np.broadcast_to(x[:, :1], x.shape), x[::-1], x[5, 5]):
-        out = np.zeros(view.shape, dtype)
-        run_program(view.shape, [view], [(0, out)], [], 1)
-        np.testing.assert_array_equal(out, view)
+    check_unchanged(run_program, dtype)
 
 
 def test_bfloat16_is_widened_and_rounded_to_even() -> None:
-    bits = np.arange(65536, dtype=np.uint16)
-    wide = np.zeros(65536, np.float32)
-    run_program((65536,), [Bf16(bits)], [(0, wide)], [], 1)
-    np.testing.assert_array_equal(wide.view(np.uint32), bits.astype(np.uint32) << 16)
-    x = np.random.default_rng(0).integers(0, 2**32, 200000, dtype=np.uint32).view(np.float32)
-    x[:3] = np.array([0x3F808000, 0x3F818000, 0x7F7FFFFF], np.uint32).view(np.float32)  # two ties, and overflow to inf
-    narrow = np.zeros(x.shape, np.uint16)
-    run_program(x.shape, [x], [(0, Bf16(narrow))], [], 1)
-    wide = (narrow.astype(np.uint32) << 16).view(np.float32)
-    ordinary = np.isfinite(x) & np.isfinite(wide)
-    got, exact = wide[ordinary].astype(np.float64), x[ordinary].astype(np.float64)
-    spacing = np.spacing(np.abs(wide[ordinary])).astype(np.float64) * 2**16
-    assert np.all(np.abs(got - exact) <= spacing / 2)
-    assert list(narrow[:3]) == [0x3F80, 0x3F82, 0x7F80]
-    np.testing.assert_array_equal(np.isnan(wide), np.isnan(x))
-    number = ~np.isnan(x)
-    np.testing.assert_array_equal(apply("round_bf16", x)[number].view(np.uint32), wide[number].view(np.uint32))
+    check_bfloat16(run_program)
 
 
 @pytest.mark.parametrize("halves", [False, True])
@@ -60,35 +49,11 @@ def test_float16_is_that_of_numpy(halves: bool) -> None:
     """By integer arithmetic, and by the device's own conversions where these are exact."""
     if halves and not device().target.halves:
         pytest.skip("the device's conversions are not exact")
-    target = device().target._replace(halves=halves)
-    bits = np.arange(65536, dtype=np.uint16)
-    wide = np.zeros(65536, np.float32)
-    run_program((65536,), [bits.view(np.float16)], [(0, wide)], [], 1, target=target)
-    np.testing.assert_array_equal(wide, bits.view(np.float16).astype(np.float32))
-    rng = np.random.default_rng(1)
-    x = np.concatenate([rng.integers(0, 2**32, 200000, dtype=np.uint32).view(np.float32), wide, np.nextafter(wide, 0)])
-    ties = (wide[:-1].astype(np.float64) + wide[1:].astype(np.float64)) / 2  # halfway between neighbours
-    with np.errstate(all="ignore"):
-        x = np.concatenate([x, ties.astype(np.float32)])
-        want = x.astype(np.float16)
-    narrow = np.zeros(x.shape, np.float16)
-    run_program(x.shape, [x], [(0, narrow)], [], 1, target=target)
-    np.testing.assert_array_equal(narrow, want)
-    np.testing.assert_array_equal(apply("round_f16", x, target=target), want.astype(np.float32))
+    check_float16(partial(run_program, target=device().target._replace(halves=halves)))
 
 
 def test_iota_and_scalars() -> None:
-    shape = (7, 65, 31)
-    i, j, k = np.indices(shape)
-    x = np.array(2.5, np.float32)
-    out, scaled = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    program = [("i2f", 2, 0), ("mul_f", 2, 2, 1)]
-    inputs = [Iota(-5, (3, -2, 10)), np.broadcast_to(x, shape)]
-    run_program(shape, inputs, [(0, out), (2, scaled)], program, 3)
-    np.testing.assert_array_equal(out, -5 + 3 * i - 2 * j + 10 * k)
-    np.testing.assert_array_equal(scaled, out.astype(np.float32) * np.float32(2.5))
-    run_program(shape, [Iota(7, (0, 0, 0))], [(0, out)], [], 1)
-    assert np.all(out == 7)
+    check_iota_and_scalars(run_program)
 
 
 @pytest.mark.parametrize("shape", [(0,), (3, 0, 4), (0, 0)])
@@ -100,46 +65,16 @@ def test_zero_sizes_run_nothing(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("n", [1, 255, 256, 257, 1000, 100003])
 def test_in_place(n: int) -> None:
-    """Outputs over inputs: also when the first output is written while the second still needs its input."""
-    x = np.random.default_rng(n).standard_normal(n).astype(np.float32)
-    y = x[::-1].copy()
-    a, b = x.copy(), y.copy()
-    run_program((n,), [a, b], [(2, a), (3, b)], [("add_f", 2, 0, 1), ("sub_f", 3, 0, 1)], 4)
-    np.testing.assert_array_equal(a, x + y)
-    np.testing.assert_array_equal(b, x - y)
-    a, b = x.copy(), y.copy()
-    run_program((n,), [a, b], [(1, a), (0, b)], [], 2)  # a swap
-    np.testing.assert_array_equal(a, y)
-    np.testing.assert_array_equal(b, x)
+    check_in_place(run_program, n)
 
 
 def test_many_operands() -> None:
-    rng = np.random.default_rng(4)
-    xs = [rng.standard_normal(301).astype(np.float32) for _ in range(128)]
-    outs = [np.empty(301, np.float32) for _ in range(128)]
-    program = [("add_f", 128 + i, i, (i + 1) % 128) for i in range(128)]
-    run_program((301,), xs, [(128 + i, outs[i]) for i in range(128)], program, 256)
-    for i in range(128):
-        np.testing.assert_array_equal(outs[i], xs[i] + xs[(i + 1) % 128])
+    check_many_operands(run_program, 128, 301)
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_random_programs_in_place(seed: int) -> None:
-    """Random register programs whose outputs lie over inputs."""
-    rng = np.random.default_rng(seed)
-    shape = [(int(rng.integers(1, 3000)),), (40, 50), (17, 64)][seed % 3]
-    memory = [rng.integers(-50, 50, shape).astype(np.int32) for _ in range(int(rng.integers(1, 4)))]
-    if seed % 5 == 0 and len(shape) == 2:
-        memory[0] = np.ascontiguousarray(memory[0].T).T
-    inputs = [m.copy(order="K") for m in memory]
-    program, regs = random_program(rng, inputs, len(inputs) + int(rng.integers(0, 4)))
-    n_regs = max(len(inputs), *(int(p[1]) + 1 for p in program), 1) if program else len(inputs)
-    written = [int(r) for r in rng.choice(list(regs), int(rng.integers(1, 4)))]
-    over = rng.permutation(len(memory))[: len(written)]
-    targets = [memory[i] for i in over] + [np.empty(shape, np.int32) for _ in written[len(over) :]]
-    run_program(shape, memory, list(zip(written, targets, strict=True)), program, n_regs, target=as_gpu())
-    for reg, target in zip(written, targets, strict=True):
-        np.testing.assert_array_equal(target, regs[reg])
+    check_random_program(partial(run_program, target=as_gpu()), seed)
 
 
 def random_view(rng: np.random.Generator, shape: tuple[int, ...]) -> Array:

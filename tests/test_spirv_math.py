@@ -12,9 +12,17 @@ import pytest
 pytest.importorskip("funcgrad.runtime._ggml")
 import spirv_device
 import test_kernels_map_math as cpu
+from map_checks import (
+    Apply,
+    check_comparisons,
+    check_conversions_to_integers,
+    check_select,
+    check_signed_integers,
+    check_threefry,
+    check_unsigned_integers,
+)
 from map_kernels import OPS, Array
 from spirv_eager import Eager
-from test_kernels_map import integer_pairs, truncated
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, NUMBERS
 from funcgrad.runtime.spirv.kernel import Target
@@ -24,7 +32,6 @@ from funcgrad.runtime.spirv.pairs import Divisor, sqrt
 LIMITS = {"tan_f": 0.6, "atan_f": 0.75, "sinh_f": 0.65, "cosh_f": 0.6, "erfc_f": 0.76}
 SMALLEST = 2.0**-125
 VIEWS = {"f": np.float32, "i": np.int32, "u": np.uint32}
-Apply = Callable[..., Array]
 
 
 @pytest.fixture(autouse=True)
@@ -171,64 +178,23 @@ def test_comparisons_and_predicates(apply: Apply) -> None:
     a, b = PAIRS
     if not denormals_count(apply):
         a, b = (np.where(np.abs(x) < SMALLEST, np.float32(0), x) for x in (a, b))
-    compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
-    for name, f in (compare | {"ge": np.greater_equal}).items():
-        np.testing.assert_array_equal(apply(f"{name}_f", a, b, dtype=np.int32), f(a, b), name)
-    np.testing.assert_array_equal(apply("isfinite_f", a, dtype=np.int32), np.isfinite(a))
-    np.testing.assert_array_equal(apply("isnan_f", a, dtype=np.int32), np.isnan(a))
-    np.testing.assert_array_equal(apply("f2b", a, dtype=np.int32), a != 0)
+    check_comparisons(apply, a, b)
 
 
 def test_conversions_to_integers_saturate(apply: Apply) -> None:
-    limits = [2147483648, 2147483520, -2147483648, -2147483904, 4294967296, 4294967040, -0.9, 0.9]
-    a = np.concatenate([PAIRS[0], np.array(limits, np.float32)])
-    wide = np.trunc(np.where(np.isnan(a), 0, a).astype(np.float64))
-    signed, unsigned = np.clip(wide, -(2**31), 2**31 - 1), np.clip(wide, 0, 2**32 - 1)
-    np.testing.assert_array_equal(apply("f2i", a, dtype=np.int32), signed.astype(np.int64).astype(np.int32))
-    np.testing.assert_array_equal(apply("f2u", a, dtype=np.uint32), unsigned.astype(np.uint64).astype(np.uint32))
+    check_conversions_to_integers(apply, PAIRS[0])
 
 
 def test_signed_integers(apply: Apply) -> None:
-    a, b = integer_pairs(np.int32)
-    q, r = truncated(a, b, np.int32)
-    wrap = {"add_i": np.add, "sub_i": np.subtract, "mul_i": np.multiply, "max_i": np.maximum, "min_i": np.minimum}
-    want: dict[str, Array] = {k: f(a, b) for k, f in wrap.items()} | {"div_i": q, "rem_i": r}
-    compare = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater}
-    want |= {f"{k}_i": f(a, b) for k, f in (compare | {"ge": np.greater_equal}).items()}
-    want |= {"shr_i": a >> np.where((b >= 0) & (b < 32), b, 31), "and": a & b, "or": a | b, "xor": a ^ b}
-    for name, expected in want.items():
-        np.testing.assert_array_equal(apply(name, a, b, dtype=np.int32), expected, name)
-    negative = np.subtract(0, a, dtype=np.int32)
-    unary: dict[str, Array] = {"neg_i": negative, "abs_i": np.where(a < 0, negative, a), "sign_i": np.sign(a)}
-    unary |= {"not": ~a, "i2b": a != 0, "not_b": a == 0, "mov": a}
-    for name, expected in unary.items():
-        np.testing.assert_array_equal(apply(name, a, dtype=np.int32), expected, name)
-    np.testing.assert_array_equal(apply("i2f", a), a.astype(np.float32))
+    check_signed_integers(apply)
 
 
 def test_unsigned_integers(apply: Apply) -> None:
-    a, b = integer_pairs(np.uint32)
-    q, r = truncated(a, b, np.uint32)
-    small = b < 32
-    want: dict[str, Array] = {"div_u": q, "rem_u": r, "max_u": np.maximum(a, b), "min_u": np.minimum(a, b)}
-    want |= {"lt_u": a < b, "le_u": a <= b, "gt_u": a > b, "ge_u": a >= b}
-    want |= {"shl": np.where(small, a << (b & 31), 0), "shr_u": np.where(small, a >> (b & 31), 0)}
-    for name, expected in want.items():
-        if name[0] in "lg" and name[1] in "te":  # comparisons make int32
-            np.testing.assert_array_equal(apply(name, a, b, dtype=np.int32), expected, name)
-        else:
-            np.testing.assert_array_equal(apply(name, a, b, dtype=np.uint32), expected, name)
-    bits = np.unpackbits(a.view(np.uint8).reshape(-1, 4)[:, ::-1], axis=1)
-    np.testing.assert_array_equal(apply("popcount", a, dtype=np.uint32), bits.sum(axis=1))
-    np.testing.assert_array_equal(apply("clz", a, dtype=np.uint32), np.where(a == 0, 32, bits.argmax(axis=1)))
-    np.testing.assert_array_equal(apply("u2f", a), a.astype(np.float32))
+    check_unsigned_integers(apply)
 
 
 def test_select_and_what_leaves_zeros(apply: Apply) -> None:
-    bits = np.random.default_rng(2).integers(0, 2**32, (2, 4099), dtype=np.uint32)
-    flag = np.arange(4099, dtype=np.int32) % 3
-    got = apply("select", flag, bits[0].view(np.float32), bits[1].view(np.float32))
-    np.testing.assert_array_equal(got.view(np.uint32), np.where(flag != 0, bits[0], bits[1]))
+    check_select(apply)
     a = np.array([0.0, 5.0, np.inf, np.nan, -0.0, 2.0, 0.0], np.float32)
     b = np.array([np.nan, 0.0, 0.0, 2.0, np.inf, 4.0, 0.0], np.float32)
     np.testing.assert_array_equal(apply("mul_nz_f", a, b), np.array([0, 0, 0, np.nan, 0, 8, 0], np.float32))
@@ -242,19 +208,5 @@ def test_two_operations_at_once_round_twice(apply: Apply) -> None:
         np.testing.assert_array_equal(apply(name, a, b, c), expected, name)
 
 
-@pytest.mark.parametrize(
-    ("key", "counter", "words"),
-    [
-        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
-        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
-        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
-    ],
-)
-def test_threefry_known_answers(
-    apply: Apply, key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]
-) -> None:
-    """The vectors of the Random123 library for Threefry-2x32 with 20 rounds."""
-    inputs = [np.full(5, v, np.uint32) for v in (*key, *counter)]
-    assert np.all(apply("threefry", *inputs, dtype=np.uint32) == words[0])
-    assert np.all(apply("threefry1", *inputs, dtype=np.uint32) == words[1])
-    assert np.all(apply("threefryx", *inputs, dtype=np.uint32) == words[0] ^ words[1])
+def test_threefry_known_answers(apply: Apply) -> None:
+    check_threefry(apply)

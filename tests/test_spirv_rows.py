@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
-from map_kernels import Array, Bf16, Iota
-from spirv_device import as_gpu, device, program_words, run_program, validate
+from map_kernels import Array, Bf16, Iota, program_words
+from spirv_device import as_gpu, device, run_program, validate
 
 from funcgrad.runtime.spirv.lower import Unsupported, lower
 
