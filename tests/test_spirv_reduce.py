@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import pytest
 
 pytest.importorskip("funcgrad.runtime._ggml")
 from kernel_arrays import (
-    BF16,
     BOOL,
-    F16,
     F32,
-    FLOATS,
     I32,
     NUMPY,
     REDUCE,
     U32,
-    decode,
-    encode,
     random_layout,
-    random_numbers,
 )
 from map_kernels import Array, address
-from spirv_device import as_gpu, device, root, run
-from test_kernels_reduce import (
+from reduce_checks import (
     ARGMAX,
     ARGMIN,
     BOUNDS,
@@ -35,12 +28,13 @@ from test_kernels_reduce import (
     MIN,
     PROD,
     SUM,
-    check_reduced,
-    exact,
-    random_shape,
+    check_first_of_equals,
+    check_long_sums,
+    check_nan_wins,
+    check_random_reduction,
     reduce_words,
-    result_dtype,
 )
+from spirv_device import as_gpu, device, root, run
 
 from funcgrad.runtime.spirv.lower import Unsupported, lower
 
@@ -60,22 +54,7 @@ def aligned(rng: np.random.Generator, shape: Sequence[int], dtype: int, repeats:
 
 @pytest.mark.parametrize("seed", range(90))
 def test_reduce(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    op, dtype = int(rng.integers(8)), int(rng.choice([F32, F32, F16, BF16, I32, U32, BOOL]))
-    dtype = BOOL if op in (6, 7) else dtype
-    keep, red = random_shape(rng)
-    while math.prod([n or 1 for n in keep + red]) > 1_000_000:
-        keep, red = random_shape(rng)
-    if (op == PROD and math.prod(red) > 1000) or (op in (ARGMAX, ARGMIN) and math.prod(red) == 0):
-        red = [100]
-        keep = keep[:1]
-    out_dtype = result_dtype(rng, op, dtype)
-    x, out = aligned(rng, keep + red, dtype, True), aligned(rng, keep, out_dtype, False)
-    x[...] = random_numbers(rng, keep + red, dtype)
-    if op == PROD and dtype in FLOATS:
-        x[...] = encode(1 + 0.1 * rng.normal(size=x.shape), dtype)
-    run(REDUCE, reduce_words(op, x, len(keep), dtype, out, out_dtype), [x], [out], seed < 30, seed % 2 == 0)
-    check_reduced(op, np.ascontiguousarray(decode(x, dtype)).reshape(*keep, math.prod(red)), dtype, out, out_dtype)
+    check_random_reduction(partial(run, check=seed < 30, large=seed % 2 == 0), np.random.default_rng(seed), aligned)
 
 
 @pytest.mark.parametrize("dtype", [F32, I32, U32, BOOL])
@@ -92,13 +71,7 @@ def test_empty(op: int, dtype: int) -> None:
 @pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
 @pytest.mark.parametrize("shape", [(1 << 20, 4), (1 << 14, 300), (16, 1 << 18)])
 def test_long_sums_keep_their_precision(shape: tuple[int, int], axes: tuple[int, ...]) -> None:
-    x = np.random.default_rng(1).uniform(0, 1, shape).astype(np.float32)
-    view = x if axes != (0,) else x.T
-    out = np.empty(view.shape[: 2 - len(axes)], np.float32)
-    run(REDUCE, reduce_words(SUM, view, 2 - len(axes), F32, out, F32), [view], [out], large=shape[0] > 16)
-    want = x.astype(np.float64).sum(axes)
-    ulp = np.spacing(want.astype(np.float32)).astype(np.float64)
-    assert (np.abs(out - want) <= 3 * ulp).all()
+    check_long_sums(partial(run, large=shape[0] > 16), shape, axes)
 
 
 def test_sum_of_a_constant() -> None:
@@ -123,27 +96,11 @@ def test_product_whose_parts_overflow() -> None:
 @pytest.mark.parametrize("op", [MAX, MIN, ARGMAX, ARGMIN])
 @pytest.mark.parametrize("by_columns", [False, True])
 def test_nan_wins(op: int, place: int, by_columns: bool) -> None:
-    x = np.random.default_rng(place).normal(size=(100_000, 3)).astype(np.float32)
-    x[place, 1] = x[99_999, 1] = np.nan
-    view = x.T if by_columns else np.ascontiguousarray(x.T)
-    out = np.empty(3, np.int32 if op in (ARGMAX, ARGMIN) else np.float32)
-    run(
-        REDUCE,
-        reduce_words(op, view, 1, F32, out, I32 if op in (ARGMAX, ARGMIN) else F32),
-        [view],
-        [out],
-        large=place < 2,
-    )
-    np.testing.assert_array_equal(out, exact(op, np.ascontiguousarray(view), F32))
-    assert out[1] == place if op in (ARGMAX, ARGMIN) else np.isnan(out[1])
+    check_nan_wins(partial(run, large=place < 2), op, place, by_columns)
 
 
 def test_first_of_equals_across_segments() -> None:
-    x = np.zeros(1_000_000, np.float32)
-    x[[700_000, 300_000, 999_999]] = 5
-    out = np.empty((), np.int32)
-    run(REDUCE, reduce_words(ARGMAX, x, 0, F32, out, I32), [x], [out])
-    assert out == 300_000
+    check_first_of_equals(run)
 
 
 @pytest.mark.parametrize("shape", [(33, 1000), (1, 300_000), (400, 7)])
