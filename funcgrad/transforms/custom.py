@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from funcgrad import dtypes, tree
 from funcgrad.control.custom import CustomJVP, CustomVJP, trace_rule
@@ -13,7 +13,7 @@ from funcgrad.errors import MissingRule, TreeError, message
 from funcgrad.ir import Aval, Graph
 from funcgrad.passes.simplify import dead_code
 from funcgrad.primitive import accumulate, zeros
-from funcgrad.trace import Traced, bind_all, current_builder, trace
+from funcgrad.trace import bind_all, current_builder, trace
 from funcgrad.transforms.flat import (
     FlatFunction,
     avals_of,
@@ -28,6 +28,23 @@ from funcgrad.transforms.flat import (
 )
 
 __all__ = ["custom_jvp", "custom_vjp"]
+
+
+class _Call(NamedTuple):
+    """One call, traced: what is static, how to ``put`` the rest back among it, the rest as values, and the result."""
+
+    static: list[Any]
+    put: Callable[[Sequence[Any]], list[Any]]
+    kwargs: dict[str, Any]
+    treedef: tree.TreeDef
+    values: Sequence[Any]
+    out_tree: tree.TreeDef
+    out_avals: tuple[Aval, ...]
+    closed: Sequence[Any]  # what the function closes over
+
+    @property
+    def avals(self) -> list[Aval]:
+        return avals_of(self.values)
 
 
 class _Custom:
@@ -58,6 +75,22 @@ class _Custom:
         static, *_ = split_args(args, self.nondiff, self.what, "nondiff_argnums")
         return list(static), *without_static(args, self.nondiff, self.what, "nondiff_argnums")
 
+    def _trace(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Graph, _Call]:
+        """The function's own graph, and what the call was."""
+        args, kwargs = self._positional(args, kwargs)
+        static, others, put = self._split(args)
+        values, treedef = values_of(others, self.what)
+        flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
+        primal = trace(flat, avals_of(values), values, name=self.what)
+        result = flat.out_tree, tuple(primal.graph.out_avals)
+        return dead_code(primal.graph), _Call(static, put, kwargs, treedef, values, *result, primal.captured)
+
+
+def _bound(prim: Any, call: _Call) -> Any:
+    """The result of a call, as the primitive that holds the rule."""
+    outs = bind_all(prim, *call.closed, *call.values)
+    return tree.unflatten(call.out_tree, [materialize(o) for o in outs])
+
 
 class custom_vjp(_Custom):
     """A function whose reverse-mode rule the user defines.
@@ -87,21 +120,9 @@ class custom_vjp(_Custom):
             raise MissingRule(message(self.what, "has no rule; call defvjp(fwd, bwd) first"))
         if current_builder() is None:
             return self.fun(*args, **kwargs)
-        args, kwargs = self._positional(args, kwargs)
-        static, others, put = self._split(args)
-        values, treedef = values_of(others, self.what)
-        avals = avals_of(values)
-        flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
-        primal = trace(flat, avals, values, name=self.what)
-        rules = _VJPRules(self, static, put, kwargs, treedef, values, traced_out(flat, primal), primal.captured)
-        prim = CustomVJP(dead_code(primal.graph), name_of(self.fun), rules.fwd, rules.bwd, len(primal.captured))
-        outs = bind_all(prim, *primal.captured, *values)
-        return tree.unflatten(flat.out_tree, [materialize(o) for o in outs])
-
-
-def traced_out(flat: FlatFunction, traced: Traced) -> tuple[tree.TreeDef, tuple[Aval, ...]]:
-    """The structure and the types of a traced function's result."""
-    return flat.out_tree, traced.graph.out_avals
+        graph, call = self._trace(args, kwargs)
+        rules = _VJPRules(self, call)
+        return _bound(CustomVJP(graph, name_of(self.fun), rules.fwd, rules.bwd, len(call.closed)), call)
 
 
 class _Once:
@@ -122,56 +143,53 @@ class _VJPRules:
     The call's equation holds the rules, and its arguments hold the equation: a circle, to be cut.
     """
 
-    def __init__(
-        self, owner: Any, static: Any, put: Any, kwargs: Any, treedef: Any, values: Any, out: Any, closed: Any
-    ):
-        self.owner, self.static, self.put, self.kwargs = owner, static, put, kwargs
-        self.treedef, self.values, self.avals, self.closed = treedef, values, avals_of(values), closed
-        self.out_tree, self.out_avals = out
-        self.what = owner.what
+    def __init__(self, owner: Any, call: _Call):
+        self.owner, self.call, self.what = owner, call, owner.what
         self.res_tree: tree.TreeDef
         self.res_avals: tuple[Aval, ...]
 
     def fwd(self) -> Graph:
         """Outputs and residuals."""
-        flat = FlatFunction(self._forward, self.treedef, f"{self.what}: fwd")
-        graph = trace_rule(flat, self.avals, self.closed, f"{self.what}: fwd", self.values)
+        call = self.call
+        flat = FlatFunction(self._forward, call.treedef, f"{self.what}: fwd")
+        graph = trace_rule(flat, call.avals, call.closed, f"{self.what}: fwd", call.values)
         out_tree, self.res_tree = flat.out_tree.children
         n = out_tree.num_leaves
-        if out_tree != self.out_tree or graph.out_avals[:n] != self.out_avals:
-            got = f"{out_tree} {graph.out_avals[:n]} and {self.out_tree} {self.out_avals}"
+        if out_tree != call.out_tree or graph.out_avals[:n] != call.out_avals:
+            got = f"{out_tree} {graph.out_avals[:n]} and {call.out_tree} {call.out_avals}"
             raise TreeError(message(self.what, "fwd must return (out, residuals) with out as the function's", got))
         self.res_avals = graph.out_avals[n:]
         return graph
 
     def _forward(self, *args: Any) -> Any:
-        out = self.owner.fwd(*self.put(args), **self.kwargs)
+        out = self.owner.fwd(*self.call.put(args), **self.call.kwargs)
         if not (isinstance(out, tuple) and len(out) == 2):
             raise TreeError(message(f"{self.what}: fwd", "a pair (out, residuals) is required", type(out).__name__))
         return out
 
     def bwd(self) -> Graph:
         """Residuals and cotangents of float outputs in, gradients of float arguments out."""
+        call = self.call
 
         def run(*flat: Any) -> list[Any]:
             residuals = tree.unflatten(self.res_tree, list(flat[: len(self.res_avals)]))
             it = iter(flat[len(self.res_avals) :])
-            cts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in self.out_avals]
-            return self._gradients(self.owner.bwd(*self.static, residuals, tree.unflatten(self.out_tree, cts)))
+            cts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in call.out_avals]
+            return self._gradients(self.owner.bwd(*call.static, residuals, tree.unflatten(call.out_tree, cts)))
 
-        ct_avals = [a for a in self.out_avals if dtypes.is_float(a.dtype)]
-        graph = trace_rule(run, [*self.res_avals, *ct_avals], self.closed, f"{self.what}: bwd")
+        ct_avals = [a for a in call.out_avals if dtypes.is_float(a.dtype)]
+        graph = trace_rule(run, [*self.res_avals, *ct_avals], call.closed, f"{self.what}: bwd")
         self.__dict__.clear()
         return graph
 
     def _gradients(self, grads: Any) -> list[Any]:
         grads = tuple(grads) if isinstance(grads, list) else grads
-        args = self.treedef.children
+        args = self.call.treedef.children
         if not isinstance(grads, tuple) or len(grads) != len(args):
             got = f"{len(grads)} entries" if isinstance(grads, tuple) else type(grads).__name__
             raise TreeError(message(f"{self.what}: bwd", f"a tuple of {len(args)} cotangents is required", got))
         out: list[Any] = []
-        it = iter(self.avals)
+        it = iter(self.call.avals)
         for g, arg in zip(grads, args, strict=True):
             for sub in [None] * arg.num_leaves if g is None else arg.flatten_up_to(g, f"{self.what}: bwd"):
                 aval = next(it)
@@ -229,41 +247,29 @@ class custom_jvp(_Custom):
             raise MissingRule(message(self.what, "has no rule; call defjvp(rule) first"))
         if current_builder() is None:
             return self.fun(*args, **kwargs)
-        args, kwargs = self._positional(args, kwargs)
-        static, others, put = self._split(args)
-        values, treedef = values_of(others, self.what)
-        avals = avals_of(values)
-        flat = FlatFunction(lambda *xs: self.fun(*put(xs), **kwargs), treedef, self.what)
-        primal = trace(flat, avals, values, name=self.what)
-        closed, out = primal.captured, traced_out(flat, primal)
-        prim = CustomJVP(
-            dead_code(primal.graph),
-            name_of(self.fun),
-            _Once(lambda: self._tangent(static, treedef, values, out, closed)),
-            len(closed),
-        )
-        return tree.unflatten(flat.out_tree, [materialize(o) for o in bind_all(prim, *closed, *values)])
+        graph, call = self._trace(args, kwargs)
+        rule = _Once(lambda: self._tangent(call))
+        return _bound(CustomJVP(graph, name_of(self.fun), rule, len(call.closed)), call)
 
-    def _tangent(self, static: Sequence[Any], treedef: Any, values: Sequence[Any], out: Any, closed: Any) -> Graph:
+    def _tangent(self, call: _Call) -> Graph:
         """The graph of the rule: primals and tangents of floats in, outputs and tangents of floats out."""
-        out_tree, out_avals = out
-        avals = avals_of(values)
+        avals = call.avals
 
         def run(*flat: Any) -> list[Any]:
             assert self.rule is not None
-            primals = tree.unflatten(treedef, list(flat[: len(avals)]))
+            primals = tree.unflatten(call.treedef, list(flat[: len(avals)]))
             it = iter(flat[len(avals) :])
             ts = [next(it) if dtypes.is_float(a.dtype) else zeros(a) for a in avals]
-            result = self.rule(*static, primals, tree.unflatten(treedef, ts))
+            result = self.rule(*call.static, primals, tree.unflatten(call.treedef, ts))
             if not (isinstance(result, tuple) and len(result) == 2):
                 raise TreeError(
                     message(f"{self.what}: rule", "a pair (out, tangent) is required", type(result).__name__)
                 )
-            outs, touts = [out_tree.flatten_up_to(r, f"{self.what}: rule") for r in result]
-            outs = [typed(o, a, f"{self.what}: rule: a result") for o, a in zip(outs, out_avals, strict=True)]
-            pairs = [(t, a) for t, a in zip(touts, out_avals, strict=True) if dtypes.is_float(a.dtype)]
+            outs, touts = [call.out_tree.flatten_up_to(r, f"{self.what}: rule") for r in result]
+            outs = [typed(o, a, f"{self.what}: rule: a result") for o, a in zip(outs, call.out_avals, strict=True)]
+            pairs = [(t, a) for t, a in zip(touts, call.out_avals, strict=True) if dtypes.is_float(a.dtype)]
             return [*outs, *[typed(t, a, f"{self.what}: rule: a tangent") for t, a in pairs]]
 
         ts_avals = [a for a in avals if dtypes.is_float(a.dtype)]
-        known = [*values, *[None] * len(ts_avals)]
-        return trace_rule(run, [*avals, *ts_avals], closed, f"{self.what}: rule", known)
+        known = [*call.values, *[None] * len(ts_avals)]
+        return trace_rule(run, [*avals, *ts_avals], call.closed, f"{self.what}: rule", known)
