@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, U32, load, memory, rounded, widened
+from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, SIZES, U32, load, memory, rounded, widened
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 from funcgrad.runtime.spirv.math import maximum, minimum
 from funcgrad.runtime.spirv.product import View, lowest, offset, smaller, sum_of
@@ -17,8 +17,11 @@ GROUP = 256
 LINKED = 8  # indices whose links one group finds
 PART = 256  # indices of one part of a sum
 MOST_PARTS = 1 << 22  # elements of all parts' results together
+# Steps that the loops of one invocation may take together: Mesa's software driver stops silently after 65,535.
+LONGEST = 1 << 15
 LETTERS = {1: "c", 2: "h", 4: "u"}
 Lists = tuple[list[Dispatch], list[int]]
+Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]  # of the operand, the indices and the updates
 
 
 def each(k: Kernel, count: int, target: Target) -> tuple[Value, Value, tuple[int, int, int]]:
@@ -146,30 +149,59 @@ def combine(op: int, dtype: int, old: Value, new: Value) -> Value:
 def lower_scatter(words: Sequence[int], target: Target) -> Lists:
     """The launches of a SCATTER node: updates of one row are applied in order, by one invocation.
 
-    A first launch links each index with the next one that is equal, and marks the first of each; or, where the
-    operand is small, every element of it looks through all indices.  Sums of float32 into a small operand are made in
-    parts, each in order, which are then added in order.
+    More than LONGEST updates are applied some at a time, in order.
     """
     op, dtype, a, n, b, count, batched, *pointers = words
     assert a == 1 and not batched
     out, index, updates = [(pointers[i], pointers[i + 1]) for i in (0, 2, 4)]
-    places = out, index, updates
-    parts = min(-(-count // PART), MOST_PARTS // (n * b) + 1)
-    small = n * b * count <= count * count + 4 * count * b
-    columns = next((c for c in (64, 32) if b >= c and 4 * n * c <= target.shared_bytes // 2), 0)
-    if op == 1 and dtype == F32 and parts > 1 and (small or columns):
+    step = max(1, count if count <= LONGEST * _parts(op, dtype, n, b, count, target) else LONGEST)
+    dispatches, scratch = [], 0
+    for start in range(0, count, step):
+        some = index[0], index[1] + start * 4
+        new = updates[0], updates[1] + start * b * SIZES[dtype]
+        made, nbytes = _scatter(op, dtype, n, b, min(step, count - start), (out, some, new), target)
+        dispatches += made
+        scratch = max(scratch, nbytes)
+    return dispatches, [scratch] if scratch else []
+
+
+def _columns(n: int, b: int, target: Target) -> int:
+    """The columns of which one group can have the sums of all rows in shared memory; 0 where there are too many."""
+    return next((c for c in (64, 32) if b >= c and 4 * n * c <= target.shared_bytes // 2), 0)
+
+
+def _is_small(n: int, b: int, count: int) -> bool:
+    """Whether going through all indices for every element is less work than comparing all indices."""
+    return n * b * count <= count * count + 4 * count * b
+
+
+def _parts(op: int, dtype: int, n: int, b: int, count: int, target: Target) -> int:
+    """The parts in which sums are made."""
+    if op != 1 or dtype != F32 or not (_is_small(n, b, count) or _columns(n, b, target)):
+        return 1
+    return max(1, min(-(-count // PART), MOST_PARTS // max(n * b, 1) + 1, LONGEST))
+
+
+def _scatter(
+    op: int, dtype: int, n: int, b: int, count: int, places: Places, target: Target
+) -> tuple[list[Dispatch], int]:
+    """The launches, and the bytes of scratch that they need.
+
+    A first launch links each index with the next one that is equal, and marks the first of each; or, where the
+    operand is small, every element of it looks through all indices.  Sums of float32 into a small operand are made in
+    parts, each in order, which are then added in order.
+    """
+    parts, columns = _parts(op, dtype, n, b, count, target), _columns(n, b, target)
+    if parts > 1:
         if columns and not target.software:
             first = _binned(n, b, count, places, target, parts, columns)
         else:
             first = _search(op, dtype, n, b, count, places, target, parts)
-        return [first, _add(n * b, parts, out, target)], [4 * n * b * parts]
-    if n <= 64 or small:
-        return [_search(op, dtype, n, b, count, places, target)], []
-    link = _link(n, count, index, target)
-    return [link, _follow(op, dtype, n, b, count, places, target)], [8 * count]
-
-
-Places = tuple[tuple[int, int], tuple[int, int], tuple[int, int]]
+        return [first, _add(n * b, parts, places[0], target)], 4 * n * b * parts
+    if n <= 64 or _is_small(n, b, count):
+        return [_search(op, dtype, n, b, count, places, target)], 0
+    link = _link(n, count, places[1], target)
+    return [link, _follow(op, dtype, n, b, count, places, target)], 8 * count
 
 
 def _search(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from funcgrad.runtime.spirv.elements import BOOL, I32, U32, letter, load, memory, store
 from funcgrad.runtime.spirv.folds import Fold, make_fold
-from funcgrad.runtime.spirv.index import Lists, each
+from funcgrad.runtime.spirv.index import LONGEST, Lists, each
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value
 from funcgrad.runtime.spirv.words import coordinates
 
@@ -26,7 +26,8 @@ class _Shape:
         self.x, self.out = (pointers[0], pointers[1]), (pointers[2], pointers[3])
         self.fold = make_fold(self.op, self.dtype)
         rows = self.a * self.b
-        self.chunks = 1 if rows >= ROWS or self.n <= LONG else math.ceil(self.n / max(64, math.isqrt(self.n)))
+        whole = self.n <= (LONGEST if rows >= ROWS else LONG)
+        self.chunks = 1 if whole else math.ceil(self.n / max(64, math.isqrt(self.n)))
         self.length = math.ceil(self.n / self.chunks)
 
     def element(self, row: Value, at: Value) -> Value:

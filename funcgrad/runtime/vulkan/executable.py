@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Progr
 __all__ = ["Executable", "Fallback", "Pipelines"]
 
 TABLES = 4  # of addresses that one block of launches keeps
+LATEST = 512  # kernels that are kept although no executable may hold them
 
 
 class Fallback(NamedTuple):
@@ -43,11 +45,13 @@ class Fallback(NamedTuple):
 
 
 class Pipelines:
-    """Kernels by their code, made once for a device."""
+    """A device's kernels by their code: those that executables hold, and the latest ones."""
 
     def __init__(self, memory: Memory):
         self.memory = memory
-        self._made: dict[tuple[bytes, int], Any] = {}
+        self._living: weakref.WeakValueDictionary[tuple[bytes, int], Any] = weakref.WeakValueDictionary()
+        self._latest: OrderedDict[tuple[bytes, int], Any] = OrderedDict()  # for functions that are made again
+        self._lock = threading.Lock()
 
     def lower(self, kind: int, words: list[int]) -> Lowered:
         """The launches of a node."""
@@ -56,13 +60,24 @@ class Pipelines:
     def make(self, codes: Sequence[bytes], subgroups: Sequence[int]) -> list[Any]:
         """The pipelines of kernels; those that are new are compiled side by side."""
         keys = list(zip(codes, subgroups, strict=True))
-        new = [k for k in dict.fromkeys(keys) if k not in self._made]
+        with self._lock:
+            made = {k: self._living.get(k) for k in keys}
+        new = [k for k, found in made.items() if found is None]
         if len(new) > 1:
             with ThreadPoolExecutor() as pool:
-                self._made.update(zip(new, pool.map(self._compile, new), strict=True))
+                made.update(zip(new, pool.map(self._compile, new), strict=True))
         elif new:
-            self._made[new[0]] = self._compile(new[0])
-        return [self._made[k] for k in keys]
+            made[new[0]] = self._compile(new[0])
+        with self._lock:
+            for k, pipeline in made.items():
+                self._living[k] = self._latest[k] = pipeline
+                self._latest.move_to_end(k)
+            while len(self._latest) > LATEST:
+                self._latest.popitem(last=False)
+        return [made[k] for k in keys]
+
+    def __len__(self) -> int:
+        return len(self._living)
 
     def _compile(self, key: tuple[bytes, int]) -> Any:
         library, memory = self.memory.library, self.memory
@@ -75,7 +90,8 @@ class Pipelines:
 
     def clear(self) -> None:
         """Forget what no executable holds."""
-        self._made.clear()
+        with self._lock:
+            self._latest.clear()
 
 
 class _Table(NamedTuple):

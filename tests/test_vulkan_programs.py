@@ -1,0 +1,66 @@
+"""Whole programs on a Vulkan device: long loops, and what many compilations leave behind."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad.errors import DeviceError
+from funcgrad.runtime.vulkan import executable
+
+try:
+    VULKAN: Any = fg.devices("vulkan")[0]
+except DeviceError as error:
+    pytest.skip(str(error).splitlines()[0], allow_module_level=True)
+
+pytestmark = [pytest.mark.ggml, pytest.mark.vulkan]
+MANY = 70_001  # more steps of a loop than Mesa's software driver takes
+
+
+def on_device(fun: Callable[..., Any], *args: Any) -> np.ndarray[Any, Any]:
+    return np.asarray(fg.jit(fun, device=VULKAN)(*args))
+
+
+# ---- loops of one invocation ----
+
+
+@pytest.mark.parametrize("rows", [3, 200_000])
+@pytest.mark.parametrize("name", ["add", "set", "max"])
+def test_more_updates_than_a_kernel_may_loop_over(name: str, rows: int) -> None:
+    """Those of one row are applied in order by one invocation, in a small operand and in a large one."""
+    rng = np.random.default_rng(0)
+    index = np.where(rng.random(MANY) < 0.99, 1, rng.integers(0, rows, MANY)).astype(np.int32)
+    for dtype in (np.int32, np.float32):
+        values = rng.integers(-3, 4, MANY).astype(dtype)
+        values[-1] = 17
+        want = np.zeros(rows, dtype)
+        if name == "set":
+            want[index] = values  # the last one wins
+        else:
+            {"add": np.add, "max": np.maximum}[name].at(want, index, values)
+        got = on_device(lambda i, v: getattr(fnp.zeros(rows, v.dtype).at[i], name)(v), index, values)  # noqa: B023
+        np.testing.assert_array_equal(got, want)
+
+
+# ---- what is left of functions that are gone ----
+
+
+def test_kernels_of_functions_that_are_gone_are_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "LATEST", 4)
+    fg.clear_caches()
+    gc.collect()
+    kept = fg.jit(lambda x: fnp.sin(x) * 3.25 - x, device=VULKAN)
+    x = np.linspace(0, 1, 5, dtype=np.float32)
+    first, before = np.asarray(kept(x)), len(VULKAN.pipelines)
+    for k in range(12):
+        on_device(lambda x, k=k: x * (1.5 + k) + 0.25, x)
+    gc.collect()
+    assert len(VULKAN.pipelines) <= before + 4
+    np.testing.assert_array_equal(np.asarray(kept(x)), first)
+    np.testing.assert_array_equal(np.asarray(kept(x + 1)), on_device(lambda x: fnp.sin(x) * 3.25 - x, x + 1))
