@@ -44,7 +44,7 @@ def test_more_updates_than_a_kernel_may_loop_over(name: str, rows: int) -> None:
             want[index] = values  # the last one wins
         else:
             {"add": np.add, "max": np.maximum}[name].at(want, index, values)
-        got = on_device(lambda i, v: getattr(fnp.zeros(rows, v.dtype).at[i], name)(v), index, values)  # noqa: B023
+        got = on_device(lambda i, v: getattr(fnp.zeros(rows, v.dtype).at[i], name)(v), index, values)
         np.testing.assert_array_equal(got, want)
 
 
