@@ -293,6 +293,17 @@ def unzip_map(
     return tuple(tree.unflatten(treedef, [row[i] for row in rows]) for i in range(width or len(others) + 1))
 
 
+def split_like(vector: Any, like: Tree) -> Tree:
+    """A vector cut into leaves of the shapes and dtypes of another tree's."""
+    leaves, treedef = tree.flatten(like)
+    parts, begin = [], 0
+    for x in leaves:
+        end = begin + math.prod(x.shape)
+        parts.append(cast(fnp.reshape(vector[begin:end], x.shape), x.dtype))
+        begin = end
+    return tree.unflatten(treedef, parts)
+
+
 def add_all(values: list[Any]) -> Any:
     """The sum of a list of scalars, 0.0 when it is empty."""
     return reduce(fnp.add, values) if values else fnp.zeros(())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any, NamedTuple
 
@@ -13,8 +12,8 @@ from funcgrad.optim.base import (
     OptimizerExtraArgs,
     State,
     Tree,
-    cast,
     set_to_zero,
+    split_like,
     with_extra_args_support,
 )
 
@@ -236,7 +235,7 @@ def flatten(inner: Optimizer) -> Optimizer:
     def update(grads: Tree, state: State, params: Tree = None, **extra: Any) -> tuple[Tree, State]:
         seen = None if params is None else _join(params)
         updates, state = inner.update(_join(grads), state, seen, **extra)
-        return _split(updates, grads), state
+        return split_like(updates, grads), state
 
     return OptimizerExtraArgs(lambda params: inner.init(_join(params)), update)
 
@@ -249,13 +248,3 @@ def _join(values: Tree) -> Any:
     if len(dtypes) > 1:
         raise ValueError(f"flatten: leaves of one dtype are required, got {sorted(dtypes)}; use partition by dtype")
     return fnp.concatenate([fnp.reshape(x, (-1,)) for x in leaves])
-
-
-def _split(vector: Any, like: Tree) -> Tree:
-    leaves, treedef = tree.flatten(like)
-    parts, begin = [], 0
-    for x in leaves:
-        end = begin + math.prod(x.shape)
-        parts.append(cast(fnp.reshape(vector[begin:end], x.shape), x.dtype))
-        begin = end
-    return tree.unflatten(treedef, parts)

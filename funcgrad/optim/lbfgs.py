@@ -18,6 +18,7 @@ from funcgrad.optim.base import (
     require_int,
     require_params,
     safe_increment,
+    split_like,
     wide_dtype,
     zero_count,
 )
@@ -51,16 +52,6 @@ def _vector(values: Tree) -> Any:
     dtype = wide_dtype(values)
     leaves = [cast(fnp.reshape(x, (-1,)), dtype) for x in tree.leaves(values)]
     return fnp.concatenate(leaves) if leaves else fnp.zeros((0,))
-
-
-def _like(vector: Any, values: Tree) -> Tree:
-    leaves, treedef = tree.flatten(values)
-    parts, begin = [], 0
-    for x in leaves:
-        end = begin + math.prod(x.shape)
-        parts.append(cast(fnp.reshape(vector[begin:end], x.shape), x.dtype))
-        begin = end
-    return tree.unflatten(treedef, parts)
 
 
 def _append(memory: Any, row: Any) -> Any:
@@ -105,7 +96,7 @@ def scale_by_lbfgs(memory_size: int = 10, scale_init_precond: bool = True) -> Op
             _append(state.weights_memory, weight),
         )
         start = _first_scale(later, product, du, g) if scale_init_precond else 1.0
-        return _like(_two_loops(g, new_state, start, memory_size), grads), new_state
+        return split_like(_two_loops(g, new_state, start, memory_size), grads), new_state
 
     return Optimizer(init, update)
 

@@ -129,6 +129,13 @@ class MatrixPrimitive(Primitive):
         if self.square and avals[0].shape[-1] != avals[0].shape[-2]:
             raise self.shape_error("square matrices are required", avals[0])
 
+    def check_solution(self, a: Aval, b: Aval) -> Aval:
+        """The type of x with a x = b."""
+        self.check(a, b)
+        if a.shape[-1] != b.shape[-2]:
+            raise self.shape_error("the matrix must have as many rows as the right-hand side", a, b)
+        return b
+
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         ys = [x if m else broadcast_leading(x, size) for m, x in zip(mapped, xs, strict=True)]
         outs = bind_all(self, *ys)
@@ -193,11 +200,7 @@ class TriangularSolve(MatrixPrimitive):
     ] + [example(SPD_STACK, "f32[2,2,1]", lower_triangle=True, transposed=False, unit=False)]
 
     def infer(self, *avals: Aval) -> Aval:
-        a, b = avals
-        self.check(*avals)
-        if a.shape[-1] != b.shape[-2]:
-            raise self.shape_error("the matrix must have as many rows as the right-hand side", a, b)
-        return b
+        return self.check_solution(*avals)
 
     def eval(self, *xs: Any) -> Any:
         a, b = map(wide, xs)
@@ -242,11 +245,7 @@ class Solve(MatrixPrimitive):
     examples = [example(GENERAL, "f32[3,2]"), example(GENERAL_STACK, "f32[2,2,1]"), example(ONE, "f32[1,3]")]
 
     def infer(self, *avals: Aval) -> Aval:
-        a, b = avals
-        self.check(*avals)
-        if a.shape[-1] != b.shape[-2]:
-            raise self.shape_error("the matrix must have as many rows as the right-hand side", a, b)
-        return b
+        return self.check_solution(*avals)
 
     def eval(self, *xs: Any) -> Any:
         a, b = map(wide, xs)
