@@ -210,3 +210,28 @@ def test_a_value_of_a_row_needs_a_fold() -> None:
     words, _ = program_words(x.shape, [x], [(1, view)], [("neg_f", 1, 0)], 2, [1, 0])
     with pytest.raises(Unsupported, match="rows: a value of a row"):
         lower(9, words, device().target)
+
+
+@pytest.mark.parametrize("n", [8, 128, 3000])
+@pytest.mark.parametrize("name", ["div_f", "div_nz_f"])
+def test_quotients_by_a_value_of_the_row_are_rounded_correctly(name: str, n: int) -> None:
+    """Two quotients by one value; zeros, infinities and NaN as IEEE 754 says, or 0 where a numerator is 0."""
+    rng = np.random.default_rng(n)
+    x = (rng.normal(size=(24, n)) * 10.0 ** rng.integers(-12, 12, (24, n))).astype(np.float32)
+    x[:, :3] = [0.0, np.inf, -np.inf]
+    x[::2, 3] = np.nan
+    y = (rng.normal(size=(24, 1)) * 10.0 ** rng.integers(-12, 12, (24, 1))).astype(np.float32)
+    y[:4, 0] = [0.0, np.inf, -np.inf, np.nan]
+    by, first, second = np.broadcast_to(y, x.shape), np.empty_like(x), np.empty_like(x)
+    # wide numerators, and one of the row
+    code = [(MAX, 2, 0), (SPREAD, 3, 1), (SPREAD, 5, 2), (name, 4, 0, 3), (name, 6, 5, 3)]
+    widths = [WIDE, NARROW, NARROW, WIDE, WIDE, WIDE, WIDE]
+    run_program(x.shape, [x, by], [(4, first), (6, second)], code, 7, widths, as_gpu())
+    with np.errstate(all="ignore"):
+        largest = np.broadcast_to(x.max(-1, keepdims=True), x.shape)
+        for numerator, got in ((x, first), (largest, second)):
+            want = numerator / by
+            if name == "div_nz_f":
+                want = np.where(numerator == 0, np.float32(0), want)
+            normal = ~((np.abs(want) < 2.0**-126) & (want != 0))  # denormal quotients may be flushed
+            np.testing.assert_array_equal(got[normal], want[normal])

@@ -15,7 +15,9 @@ __all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lowe
 
 GROUP = 256
 LINKED = 8  # indices whose links one group finds
-PART = 256  # indices of one part of a sum
+PART = range(32, 257)  # indices of one part of a sum
+BUSY = 512  # groups that keep a device busy
+AT_ONCE = 8  # updates that are on their way to an invocation
 MOST_PARTS = 1 << 22  # elements of all parts' results together
 # Steps that the loops of one invocation may take together: Mesa's software driver stops silently after 65,535.
 LONGEST = 1 << 15
@@ -179,7 +181,7 @@ def _parts(op: int, dtype: int, n: int, b: int, count: int, target: Target) -> i
     """The parts in which sums are made."""
     if op != 1 or dtype != F32 or not (_is_small(n, b, count) or _columns(n, b, target)):
         return 1
-    return max(1, min(-(-count // PART), MOST_PARTS // max(n * b, 1) + 1, LONGEST))
+    return max(1, min(-(-count // PART[-1]), MOST_PARTS // max(n * b, 1) + 1, LONGEST))
 
 
 def _scatter(
@@ -194,6 +196,7 @@ def _scatter(
     parts, columns = _parts(op, dtype, n, b, count, target), _columns(n, b, target)
     if parts > 1:
         if columns and not target.software:
+            parts = max(parts, min(-(-count // PART[0]), BUSY // -(-b // columns), MOST_PARTS // (n * b) + 1))
             first = _binned(n, b, count, places, target, parts, columns)
         else:
             first = _search(op, dtype, n, b, count, places, target, parts)
@@ -237,11 +240,16 @@ def _binned(n: int, b: int, count: int, places: Places, target: Target, parts: i
         bins.store(row * columns + me, 0.0)
     length = -(-count // parts)
     start = part * length
-    with k.loop(smaller(start + length, count), start) as i:
-        row = index.load(i).bits()
-        with k.if_(row < n):
-            at = row * columns + me
-            bins.store(at, bins.load(at) + updates.load(i * b + here))
+    stop = smaller(start + length, count)
+    with k.loop(stop, start, AT_ONCE) as first:
+        several = [first + j for j in range(AT_ONCE)]
+        inside = [smaller(i, count - 1) for i in several]
+        rows = [index.load(i).bits() for i in inside]
+        values = [updates.load(i * b + here) for i in inside]
+        for i, row, value in zip(several, rows, values, strict=True):
+            with k.if_((row < n) & (i < stop)):
+                at = row * columns + me
+                bins.store(at, bins.load(at) + value)
     with k.if_(column < b), k.loop(n) as row:
         sums.store((part * n + row) * b + column, bins.load(row * columns + me))
     return Dispatch(k.code(), groups, ((~0, 0), *places[1:]))
@@ -254,8 +262,12 @@ def _add(count: int, parts: int, out: tuple[int, int], target: Target) -> Dispat
     number, inside, groups = each(k, count, target)
     with k.if_(inside):
         value = k.variable(total.load(number))
-        with k.loop(parts) as i:
-            value.set(value.get() + sums.load(i * count + number))
+        whole = parts - parts % AT_ONCE
+        with k.loop(whole, 0, AT_ONCE) as first:
+            for x in [sums.load((first + j) * count + number) for j in range(AT_ONCE)]:
+                value.set(value.get() + x)
+        for i in range(whole, parts):
+            value.set(value.get() + sums.load(number + i * count))
         total.store(number, value.get())
     return Dispatch(k.code(), groups, (out, (~0, 0)))
 

@@ -33,7 +33,7 @@ __all__ = ["lower_rows"]
 
 INPUT, CONST, SPREAD, SUM, MAX, MIN = -9, NUMBERS["const"], -1, -2, -3, -4
 FOLDS = (SUM, MAX, MIN)
-DIVIDE = NUMBERS["div_f"]
+DIVIDE, DIVIDE_NZ = NUMBERS["div_f"], NUMBERS["div_nz_f"]
 IN_REGISTERS = 8  # elements of a row for each invocation that may stay in registers
 LONG = 2500  # additions of the program for these elements, from which on they do not
 Cell = dict[str, Value]  # one value, as the types it was asked for
@@ -125,6 +125,7 @@ class _Rows:
         self.row = coordinates(row, p.dims[:-1])
         self.bases = [w and w[0].element([*self.row, self.zero], self.zero) for w in self.ins]
         self.singles: dict[int, Cell] = {}
+        self.divisors: dict[int, Divisor] = {}
 
     def _place(self, x: Operand) -> tuple[Place, Memory]:
         place = self.table.place(x, self.p.dims, x.strides)
@@ -175,14 +176,22 @@ class _Rows:
             s = self.steps[n]
             if s.op == INPUT:
                 known[n] = [self._input(s.sources[0], c) for c in columns]
-            elif s.op == DIVIDE and self.steps[s.sources[1]].single:
-                by = Divisor(typed(self.singles[s.sources[1]], "f"))
-                known[n] = [{"f": by.divide(typed(c, "f"))} for c in known[s.sources[0]]]
+            elif s.op in (DIVIDE, DIVIDE_NZ) and self.steps[s.sources[1]].single:
+                xs = [typed(c, "f") for c in self._cells(s.sources[0], known, len(columns))]
+                known[n] = [{"f": q} for q in self._quotients(xs, s.sources[1], s.op == DIVIDE_NZ)]
             else:
                 known[n] = [
                     self._run(s, [self.singles[m] if self.steps[m].single else known[m][j] for m in s.sources])
                     for j in range(len(columns))
                 ]
+
+    def _quotients(self, xs: Sequence[Value], by: int, zeros: bool) -> list[Value]:
+        """Values divided by one of the row; with ``zeros`` 0 stays 0."""
+        divisor = self.divisors.get(by) or Divisor(typed(self.singles[by], "f"))
+        if self.shape.whole:  # without loops: it is known from here on
+            self.divisors[by] = divisor
+        out = [divisor.divide(x) for x in xs]
+        return [self.k.select(x.eq(0.0), 0.0, q) for x, q in zip(xs, out, strict=True)] if zeros else out
 
     def _cells(self, n: int, known: dict[int, list[Cell]], each: int) -> list[Cell]:
         return [self.singles[n]] * each if self.steps[n].single else known[n]

@@ -7,6 +7,7 @@ if that is not too long.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -29,7 +30,7 @@ __all__ = ["Branch", "Call", "HostLoop", "Program", "WhileLoop"]
 LONGEST = 1 << 15  # launches of a loop that is written out
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
-MAP, ROWS = 0, 9
+MAP, DOT, ROWS = 0, 2, 9
 
 
 class Call(NamedTuple):
@@ -233,7 +234,7 @@ class Program:
             placed = [Symbol(e.number, e.offset + off) for e, (_, off) in zip(entries, d.table, strict=True)]
             used = {slot for slot, _ in d.table}
             parts = [t for slot, t in touched if slot in used] + [t for i, t in enumerate(own) if ~i in used]
-            self._schedule.add(d, placed, parts, n)
+            self._schedule.add(d, placed, parts, n, _work(node, used))
         self._peaks.forget([t[:3] for t in (*own, *[t for _, t in touched])])
 
     def _clear_peaks(self) -> None:
@@ -342,6 +343,13 @@ class Program:
         """A part that the host runs: it uses this program's scratch memory."""
         self.scratch_bytes = max(self.scratch_bytes, part.scratch_bytes)
         return part
+
+
+def _work(node: Node, used: set[int]) -> int:
+    """The multiplications of the launch of a product that reads both operands; 0 for others."""
+    if node.kind != DOT or not used.issuperset(range(len(node.operands) - 1)):
+        return 0
+    return math.prod(node.words[2 : 5 + node.words[1]])
 
 
 class _Words:

@@ -121,9 +121,10 @@ class _Memory:
 
 
 class _Waiting(NamedTuple):
-    """A launch that has its level."""
+    """A launch that has its level, and how much there is to do."""
 
     level: int
+    work: int
     dispatch: Dispatch
     entries: Sequence[Symbol]
     node: int
@@ -136,14 +137,18 @@ class Schedule:
         self._memories: dict[int, _Memory] = {}
         self._waiting: list[_Waiting] = []
 
-    def add(self, d: Dispatch, entries: Sequence[Symbol], touched: Sequence[Touch], node: int) -> int:
-        """Take a launch, what its table has, and what it touches; return its level."""
+    def add(self, d: Dispatch, entries: Sequence[Symbol], touched: Sequence[Touch], node: int, work: int = 0) -> int:
+        """Take a launch, what its table has, and what it touches; return its level.
+
+        Those with more ``work`` come first in their level: the device has nothing else to do then, and spreads their
+        groups evenly.
+        """
         touched = [t for t in touched if t.nbytes]
         memories = [self._memories.setdefault(t.where.number, _Memory()) for t in touched]
         level = 1 + max([m.latest(t) for m, t in zip(memories, touched, strict=True)], default=-1)
         for m, t in zip(memories, touched, strict=True):
             m.note(t, level)
-        self._waiting.append(_Waiting(level, d, entries, node))
+        self._waiting.append(_Waiting(level, work, d, entries, node))
         return level
 
     @property
@@ -154,7 +159,7 @@ class Schedule:
     def launch(self, launches: Launches) -> None:
         """Append the launches, one level behind another; the first waits for whatever was before."""
         before = -1
-        for level, d, entries, node in sorted(self._waiting, key=lambda w: w.level):
+        for level, _, d, entries, node in sorted(self._waiting, key=lambda w: (w.level, -w.work)):
             launches.add(d, entries, level != before, node)
             before = level
         self._memories, self._waiting = {}, []
