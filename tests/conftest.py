@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 import funcgrad as fg
+from funcgrad.runtime import device as devices
+from funcgrad.runtime.cpu import CpuDevice
 
 # A shell starts what runs in the background with Ctrl-C ignored; the tests of interrupts need it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -43,3 +45,11 @@ def reference() -> Iterator[None]:
     """Run the test on the numpy device, which computes in float64."""
     with fg.default_device("numpy"):
         yield
+
+
+@pytest.fixture(scope="module")
+def cpu() -> CpuDevice:
+    """The CPU device itself."""
+    found = devices.get("cpu")
+    assert isinstance(found, CpuDevice)
+    return found
