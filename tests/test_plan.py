@@ -125,10 +125,11 @@ def random_program(rng: random.Random) -> tuple[list[Node], list[Buf], list[Buf]
     return nodes, args, outs, donate
 
 
+@pytest.mark.parametrize("slack", [0, 1 << 10, 1 << 20])
 @pytest.mark.parametrize("seed", range(300))
-def test_random_programs_never_read_what_was_overwritten(seed: int) -> None:
+def test_random_programs_never_read_what_was_overwritten(seed: int, slack: int) -> None:
     nodes, args, outs, donate = random_program(random.Random(seed))
-    plan = make_plan(nodes, args, outs, donate, make_copy=copy)
+    plan = make_plan(nodes, args, outs, donate, make_copy=copy, slack=slack)
     run(plan)
     assert set(plan.donation) == donate
     for i, why in plan.donation.items():

@@ -9,8 +9,12 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
+from funcgrad import dtypes
+from funcgrad.ir import Aval
 from funcgrad.passes.pipeline import prepare
 from funcgrad.runtime.arena import ALIGN, Arena
+from funcgrad.runtime.levels import Levels
+from funcgrad.runtime.plan import Buf, Node
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.lower import lower
 from funcgrad.runtime.vulkan.emitter import VulkanEmitter
@@ -119,3 +123,37 @@ def test_memory_that_was_given_back_rests_for_a_while() -> None:
     arena.give(c, ALIGN)  # a's rest is over
     assert arena.take(ALIGN) == a
     assert arena.size == 4 * ALIGN
+
+
+def test_an_operand_with_another_reader_is_not_written_over() -> None:
+    """Two readers of one value, of which the second may take its memory: with slack they run side by side."""
+
+    def f(x: fg.Array, w: fg.Array) -> fg.Array:
+        y = x @ w
+        return fnp.sum(y * x, 0), fnp.tanh(y) @ w
+
+    x = np.ones((64, 64), np.float32)
+    graph = fg.make_graph(f)(x, x)
+    graph = prepare(getattr(graph, "graph", graph))
+    plan = VulkanEmitter(prepare).lower(graph)
+    (launches,) = Program(plan, lambda kind, words: lower(kind, words, Target())).items
+    whole = launches.whole()
+    interval = dict(zip(whole.nodes.tolist(), np.cumsum(whole.barrier).tolist(), strict=True))
+    maps = [interval[n] for n, node in enumerate(plan.nodes) if node.name == "map"]
+    assert len(maps) == 2 and maps[0] == maps[1]
+
+
+def test_levels_follow_what_is_read_and_not_where_it_lies() -> None:
+    values = [Buf(Aval((16,), dtypes.float32)) for _ in range(12)]
+    levels = Levels(slack=1 << 10)
+
+    def node(out: int, *xs: int) -> int:
+        levels.come(Node(9, [], [values[k] for k in (*xs, out)], [len(xs)]))
+        return levels.level
+
+    assert [node(1, 0), node(2, 1), node(3, 1)] == [1, 2, 2]
+    assert not levels.is_behind_readers(values[1])  # node 2 reads it, side by side
+    assert node(4, 2, 1) == 3 and levels.is_behind_readers(values[1])
+    assert [node(k + 1, k) for k in range(4, 10)] == [4, 5, 6, 7, 8, 9]
+    assert node(11, 0) == 9 - 4  # far from its place it does not move: what it makes would live long
+    assert Levels(slack=0).is_behind_readers(values[1]) and Levels(slack=8).is_behind_readers(values[1])

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from funcgrad.errors import Site
 from funcgrad.ir import Aval
 from funcgrad.runtime.arena import ALIGN, Arena
+from funcgrad.runtime.levels import Levels
 from funcgrad.runtime.release import COMMIT, RELEASE, Event
 
 __all__ = ["ALIGN", "Buf", "Node", "Plan", "Row", "make_plan"]
@@ -362,9 +363,10 @@ def _place_results(plan: Plan, spans: _Spans) -> None:
 def _place_temporaries(plan: Plan, spans: _Spans, slack: int) -> None:
     """Walk the nodes once: take over an operand's memory or the best free block, give back what dies."""
     last = spans.last
-    arena = Arena(slack)
+    arena, order = Arena(slack), Levels(slack)
     for n, node in enumerate(plan.nodes):
         ops = node.operands
+        order.come(node)
         for w in node.writes:
             b = ops[w]
             if b.storage is not None:
@@ -379,6 +381,7 @@ def _place_temporaries(plan: Plan, spans: _Spans, slack: int) -> None:
                     and last[src] == n
                     and old.occupant is src
                     and old.nbytes == b.nbytes
+                    and order.is_behind_readers(src)
                 ):
                     b.storage, old.occupant, old.last = old, b, last[b]
                     break
