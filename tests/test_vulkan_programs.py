@@ -1,9 +1,11 @@
-"""Whole programs on a Vulkan device: long loops, and what many compilations leave behind."""
+"""Whole programs on a Vulkan device: long loops, what many compilations leave behind, threads."""
 
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad.errors import DeviceError
+from funcgrad.runtime import device
 from funcgrad.runtime.vulkan import executable
 
 try:
@@ -64,3 +67,51 @@ def test_kernels_of_functions_that_are_gone_are_given_back(monkeypatch: pytest.M
     assert len(VULKAN.pipelines) <= before + 4
     np.testing.assert_array_equal(np.asarray(kept(x)), first)
     np.testing.assert_array_equal(np.asarray(kept(x + 1)), on_device(lambda x: fnp.sin(x) * 3.25 - x, x + 1))
+
+
+def test_clear_caches_forgets_single_operations_too() -> None:
+    x = fg.device_put(np.ones(5, np.float32), VULKAN)
+    y = fnp.cosh(x) + x * 7.5
+    fg.clear_caches()
+    gc.collect()
+    assert len(VULKAN.pipelines) == 0
+    np.testing.assert_allclose(np.asarray(fnp.cosh(x) + x * 7.5), np.asarray(y))
+
+
+# ---- threads ----
+
+
+def test_devices_are_made_once_whoever_asks_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[device.Device] = []
+
+    def slow() -> list[device.Device]:
+        time.sleep(0.05)
+        made.append(device.NumpyDevice())
+        return [made[-1]]
+
+    monkeypatch.setitem(device._factories, "slow", slow)
+    monkeypatch.setattr(device, "_made", dict(device._made))
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(fg.devices, "slow") for _ in range(4)]
+    assert len(made) == 1 and all(f.result() == made for f in found)
+
+
+def test_threads_compile_call_and_forget_at_once() -> None:
+    """Functions and kernels may be forgotten while others compile and call them."""
+    args = np.linspace(-1, 1, 12, dtype=np.float32), np.arange(12, dtype=np.float32)
+    functions = [lambda x, y, k=k: fnp.sin(x * (k + 1.0)) * y - fnp.sum(x) for k in range(6)]
+    shared = [fg.jit(f, device=VULKAN) for f in functions]
+    want = [np.asarray(fg.jit(f, device="numpy")(*args)) for f in functions]
+
+    def work(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(25):
+            k = int(rng.integers(len(functions)))
+            got = shared[k](*args) if rng.random() < 0.5 else fg.jit(functions[k], device=VULKAN)(*args)
+            np.testing.assert_allclose(np.asarray(got), want[k], rtol=1e-5, atol=1e-5)
+            if rng.random() < 0.2:
+                fg.clear_caches()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(work, seed) for seed in range(4)]:
+            done.result(120)

@@ -24,6 +24,7 @@ __all__ = [
     "CompilingDevice",
     "Device",
     "NumpyDevice",
+    "clear_caches",
     "default",
     "devices",
     "get",
@@ -72,6 +73,9 @@ class Device:
 
     def synchronize(self) -> None:
         """Wait until everything asked for is done."""
+
+    def clear_cache(self) -> None:
+        """Forget what was compiled for single primitives, and give memory kept for later back."""
 
     def __repr__(self) -> str:
         return f"Device({self.name!r})"
@@ -165,6 +169,7 @@ class NumpyDevice(Device):
 
 _factories: dict[str, Callable[[], list[Device]]] = {"numpy": lambda: [NumpyDevice()]}
 _made: dict[str, list[Device]] = {}
+_making = threading.RLock()  # a platform's devices are made once, whoever asks first
 _local = threading.local()
 
 
@@ -174,9 +179,13 @@ def register(platform: str, factory: Callable[[], list[Device]]) -> None:
 
 
 def _platform(name: str) -> list[Device]:
-    if name not in _made:
-        _made[name] = _factories[name]()
-    return _made[name]
+    found = _made.get(name)
+    if found is None:
+        with _making:
+            found = _made.get(name)
+            if found is None:
+                found = _made[name] = _factories[name]()
+    return found
 
 
 def devices(platform: str | None = None) -> list[Device]:
@@ -194,6 +203,13 @@ def devices(platform: str | None = None) -> list[Device]:
         except DeviceError:
             continue
     return found
+
+
+def clear_caches() -> None:
+    """Have every device that was asked for forget what it keeps for later."""
+    for found in list(_made.values()):
+        for d in found:
+            d.clear_cache()
 
 
 def get(device: Any) -> Device:

@@ -45,7 +45,9 @@ MAX_BYTES = 2**30  # what they may hold in all: arrays closed over, constants, a
 
 
 def clear_caches() -> None:
-    """Forget the traces and the compiled code of every jitted function.
+    """Forget the traces and the compiled code of every jitted function, and what devices keep for later.
+
+    Code of single operations outside of ``jit`` is forgotten too, and memory that nothing uses goes back to its device.
 
     >>> double = jit(lambda x: 2.0 * x)
     >>> _ = double(1.0)
@@ -56,6 +58,7 @@ def clear_caches() -> None:
     """
     for f in list(_all):
         f.clear_cache()
+    _device.clear_caches()
 
 
 class Jit:
