@@ -36,6 +36,7 @@ from funcgrad.numpy import (
     precision,
     products,
     promotion,
+    ranges,
     rearrange,
     reductions,
     sets,
@@ -68,6 +69,7 @@ from funcgrad.numpy.positions import *
 from funcgrad.numpy.precision import *
 from funcgrad.numpy.products import *
 from funcgrad.numpy.promotion import *
+from funcgrad.numpy.ranges import *
 from funcgrad.numpy.rearrange import *
 from funcgrad.numpy.reductions import *
 from funcgrad.numpy.sets import *
@@ -107,6 +109,7 @@ __all__ += positions.__all__
 __all__ += precision.__all__
 __all__ += products.__all__
 __all__ += promotion.__all__
+__all__ += ranges.__all__
 __all__ += rearrange.__all__
 __all__ += reductions.__all__
 __all__ += sets.__all__

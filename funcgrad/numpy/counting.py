@@ -10,9 +10,9 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.errors import ShapeError, message
 from funcgrad.ir import Literal
-from funcgrad.numpy.creation import linspace
 from funcgrad.numpy.cumulative import diff
 from funcgrad.numpy.promotion import array_as, array_of, as_int, cast, dense, filled, floating_arrays
+from funcgrad.numpy.ranges import linspace
 from funcgrad.numpy.rearrange import known
 from funcgrad.numpy.reductions import max as _max
 from funcgrad.numpy.reductions import min as _min

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from funcgrad.array import asarray
-from funcgrad.numpy.creation import arange, linspace
 from funcgrad.numpy.grids import meshgrid
 from funcgrad.numpy.joining import concatenate
 from funcgrad.numpy.manipulation import expand_dims
 from funcgrad.numpy.promotion import array_of
+from funcgrad.numpy.ranges import arange, linspace
 
 __all__ = [
     "array_repr",
