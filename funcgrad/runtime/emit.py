@@ -12,6 +12,7 @@ from typing import Any
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.primitive import Pointwise, Primitive
 from funcgrad.runtime import ggml
+from funcgrad.runtime.aims import Aim, backwards, find_aims
 from funcgrad.runtime.emit_contract import Contractions
 from funcgrad.runtime.emit_control import Control
 from funcgrad.runtime.emit_index import Indexing
@@ -33,6 +34,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
 
     tiled = True  # whether chains of nodes run in pieces that a cache holds
     slack = 0  # bytes of the workspace that are not used again at once
+    aimed = False  # whether products write their results where they are wanted
 
     def __init__(self, prepare: Callable[[Graph], Graph] | None = None) -> None:
         super().__init__()
@@ -86,6 +88,8 @@ class Emitter(Contractions, Indexing, Control, Rows):
     def call(self, graph: Graph, xs: Sequence[View]) -> list[View]:
         """Lower the equations of a graph in order; return its outputs."""
         env: dict[Any, View] = dict(zip(graph.inputs, xs, strict=True))
+        aims = find_aims(graph) if self.aimed else {}
+        begun: dict[Any, View] = {}
         for eqn in graph.eqns:
             outs = eqn.outputs
             if eqn.site is not None:
@@ -98,6 +102,8 @@ class Emitter(Contractions, Indexing, Control, Rows):
             if isinstance(eqn.prim, Pointwise):
                 env[outs[0]] = self.pointwise(eqn.prim, args, outs[0].aval)
             else:
+                aim = aims.get(outs[0]) if outs else None
+                self.aim = None if aim is None else self._target(aim, begun)
                 self._lower(eqn, args, env)
         return [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
 
@@ -114,6 +120,18 @@ class Emitter(Contractions, Indexing, Control, Rows):
             if r.aval is not v.aval and r.aval != v.aval:
                 raise AssertionError(f"{prim.name}: lowered to {r.aval}, inferred {v.aval}")
             env[v] = r
+
+    def _target(self, aim: Aim, begun: dict[Any, View]) -> View | None:
+        """A view for the result of a product, in new memory or in a placed array; ``begun`` has those so far."""
+        if aim.placed is None or aim.box is None:
+            return backwards(self.new(aim.steps[-1].outputs[0].aval), aim.steps)
+        out = aim.placed.outputs[0]
+        whole = begun.get(out)
+        if whole is None:
+            whole = begun[out] = self.new(out.aval)
+            self.begun[whole.buf] = whole
+        limit = tuple([s.stop for s in aim.box.slices])
+        return backwards(whole.slice(aim.box.start, limit, aim.box.step), aim.steps)
 
     def literal(self, a: Any) -> View:
         """A literal as a constant view."""

@@ -39,8 +39,14 @@ class Contractions(Core):
         aval = Aval(shape, x.aval.dtype)
         if not math.prod([x.aval.shape[d] for d in lc]):
             return self.full(0, aval)
-        out = self.new(aval)
-        self.dot_into(x, y, (lc, rc, lb, rb), out, precision)
+        aim, self.aim = self.aim, None
+        out = self.new(aval) if aim is None or aim.aval != aval else aim
+        nb, k = len(lb), x.aval.ndim - len(lc)  # where the axes of x and those of y begin
+        if out is aim and _is_turned(out, nb, k):
+            turned = out.transpose((*range(nb), *range(k, len(shape)), *range(nb, k)))
+            self.dot_into(y, x, (rc, lc, rb, lb), turned, precision)
+        else:
+            self.dot_into(x, y, (lc, rc, lb, rb), out, precision)
         return out
 
     def precision_words(self, precision: str | None) -> list[int]:
@@ -171,6 +177,12 @@ class Contractions(Core):
             part = view.slice((*start, *(0,) * (d + 1)), (*limit, *view.aval.shape[d + 2 :]), steps)
             place = to.slice((*start, 0), (*limit, to.aval.shape[-1]), (1,) * (d + 3))
             self.dot_into(part, weights, axes, place, precision)
+
+
+def _is_turned(out: View, m: int, n: int) -> bool:
+    """Whether elements lie side by side along one of the axes from m to n, and not along a later one."""
+    near = [d for d in range(m, out.aval.ndim) if out.aval.shape[d] > 1 and out.strides[d] == out.aval.dtype.itemsize]
+    return bool(near) and near[-1] < n
 
 
 def _boxes(shape: Ints, rank: int, columns: int) -> Iterator[tuple[Ints, Ints]]:

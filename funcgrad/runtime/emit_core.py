@@ -32,6 +32,8 @@ class Core:
         self.nodes: list[Node] = []
         self.site: Any = None
         self._literals: dict[int, tuple[Any, View]] = {}
+        self.aim: View | None = None  # where the result of the product that comes next is wanted
+        self.begun: dict[Buf, View] = {}  # placed arrays of which pieces may be there
 
     def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
         """Lower a graph on its own; ``pairs`` says which result replaces which argument."""
@@ -208,10 +210,12 @@ class Core:
 
     def place(self, xs: Sequence[View], boxes: Sequence[tuple[Ints, Ints, Ints]], aval: Aval) -> View:
         """x + 0 of each operand in its box (start, limit, steps) of an array of zeros; boxes are disjoint."""
-        out = self.new(aval)
+        out = next((self.begun[x.buf] for x in xs if x.buf in self.begun), None) or self.new(aval)
         if sum([x.aval.size for x in xs]) < aval.size:
             self.copy(self.full(0, aval), out)
         for x, box in zip(xs, boxes, strict=True):
+            if x.buf is out.buf:  # a sum that began with 0, where it is wanted
+                continue
             g = Program()
             made = g.load(x)
             if aval.dtype in dtypes.FLOATS:

@@ -14,6 +14,7 @@ class VulkanEmitter(Emitter):
 
     tiled = False
     columns = 1 << 28
+    aimed = True
     slack = 4 << 20  # kernels of small values need not wait for each other
 
     def precision_words(self, precision: str | None) -> list[int]:

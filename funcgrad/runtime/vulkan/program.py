@@ -20,6 +20,7 @@ from funcgrad.runtime.program import CODES
 from funcgrad.runtime.program import Program as Registers
 from funcgrad.runtime.spirv.instructions import SIZES
 from funcgrad.runtime.spirv.lower import Lowered
+from funcgrad.runtime.spirv.product import parse
 from funcgrad.runtime.spirv.words import read_program
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.peaks import PEAK_BYTES, Peaks
@@ -249,6 +250,8 @@ class Program:
 
     def _touched(self, node: Node) -> list[tuple[int, Touch]]:
         """What a node reads and writes, by slot.  MAP and ROWS nodes may touch parts of a buffer."""
+        if node.kind == DOT:
+            return _touched_by_product(node, [self._where(b) for b in node.operands])
         if node.kind not in (MAP, ROWS):
             return [(i, Touch(self._where(b), b.nbytes, i in node.writes)) for i, b in enumerate(node.operands)]
         p, out = read_program(node.words, rows=node.kind == ROWS), []
@@ -343,6 +346,16 @@ class Program:
         """A part that the host runs: it uses this program's scratch memory."""
         self.scratch_bytes = max(self.scratch_bytes, part.scratch_bytes)
         return part
+
+
+def _touched_by_product(node: Node, places: Sequence[Symbol]) -> list[tuple[int, Touch]]:
+    """What a product reads and writes, by slot."""
+    p, out = parse(node.words), []
+    for v, sizes in ((p.a, (p.m, p.k)), (p.b, (p.k, p.n)), (p.c, (p.m, p.n))):
+        size = SIZES[v.dtype]
+        base = Symbol(places[v.slot].number, places[v.slot].offset + v.offset)
+        out.append((v.slot, strided(base, (*p.batch, *sizes), [s * size for s in v.strides], size, v is p.c)))
+    return out
 
 
 def _work(node: Node, used: set[int]) -> int:

@@ -1,0 +1,141 @@
+"""Products that write where their results are wanted: fewer kernels, the same values as numpy's in float64."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+
+import funcgrad as fg
+import funcgrad.numpy as fnp
+from funcgrad.errors import DeviceError
+from funcgrad.passes.pipeline import prepare
+from funcgrad.runtime.vulkan.emitter import VulkanEmitter
+
+pytestmark = pytest.mark.ggml
+Array = Any
+RNG = np.random.default_rng(5)
+
+
+def normal(*shape: int) -> Array:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def kinds(f: Callable[..., Any], *args: Any) -> Counter[str]:
+    """How many nodes of each kind the plan for a Vulkan device has."""
+    graph = fg.make_graph(f)(*args)
+    plan = VulkanEmitter(prepare).lower(prepare(getattr(graph, "graph", graph)))
+    return Counter(node.name for node in plan.nodes if not node.elided)
+
+
+def check(f: Callable[..., Any], reference: Callable[..., Any], *args: Array) -> None:
+    """Compare with numpy in float64 on a Vulkan device, if there is one, and on the CPU."""
+    devices = fg.devices("cpu")[:1]
+    with suppress(DeviceError):
+        devices += fg.devices("vulkan")[:1]
+    wants = reference(*[a.astype(np.float64) if a.dtype == np.float32 else a for a in args])
+    for device in devices:
+        outs = fg.jit(f, device=device)(*args)
+        for got, want in zip(outs, wants, strict=True):
+            np.testing.assert_allclose(np.asarray(got), want, rtol=2e-5, atol=2e-5)
+
+
+def heads_forward(x: Any, w: Any, p: Any, np_: Any) -> Any:
+    b, t, d = x.shape
+    q, k, v = [a.reshape(b, t, 4, d // 4) for a in np_.split(x @ w, 3, -1)]
+    s = np_.einsum("bqhd,bkhd->bhqk", q, k)
+    return np_.einsum("bhqk,bkhd->bqhd", s, v).reshape(b, t, d) @ p
+
+
+def test_heads_are_not_copied() -> None:
+    x, w, p = normal(2, 8, 16) * 0.3, normal(16, 48) * 0.3, normal(16, 16) * 0.3
+    got = kinds(lambda x, w, p: heads_forward(x, w, p, fnp), x, w, p)
+    assert got == {"dot": 4}
+    check(lambda x, w, p: [heads_forward(x, w, p, fnp)], lambda x, w, p: [heads_forward(x, w, p, np)], x, w, p)
+
+
+def test_parts_of_the_gradient_of_heads_are_written_in_place() -> None:
+    x, w, p, c = normal(2, 8, 16) * 0.5, normal(16, 48) * 0.5, normal(16, 16) * 0.5, normal(2, 8, 16)
+
+    def loss(x: Any, w: Any, p: Any, c: Any) -> Any:
+        return fnp.sum(heads_forward(x, w, p, fnp) * c)
+
+    def reference(x: Array, w: Array, p: Array, c: Array) -> list[Array]:
+        b, t, d = x.shape
+        q, k, v = [a.reshape(b, t, 4, d // 4) for a in np.split(x @ w, 3, -1)]
+        s = np.einsum("bqhd,bkhd->bhqk", q, k)
+        o = np.einsum("bhqk,bkhd->bqhd", s, v).reshape(b, t, d)
+        do = (c @ p.T).reshape(b, t, 4, d // 4)
+        ds, dv = np.einsum("bqhd,bkhd->bhqk", do, v), np.einsum("bhqk,bqhd->bkhd", s, do)
+        dq, dk = np.einsum("bhqk,bkhd->bqhd", ds, k), np.einsum("bhqk,bqhd->bkhd", ds, q)
+        dh = np.concatenate([a.reshape(b, t, d) for a in (dq, dk, dv)], -1)
+        return [dh @ w.T, np.einsum("btd,bte->de", x, dh), np.einsum("btd,bte->de", o, c)]
+
+    grad = fg.grad(loss, argnums=(0, 1, 2))
+    assert kinds(grad, x, w, p, c) == {"dot": 3 + 1 + 4 + 3, "map": 1}  # the cotangent of the product with c
+    check(grad, reference, x, w, p, c)
+
+
+def test_a_transposed_result_is_written_transposed() -> None:
+    a, b = normal(3, 5, 7), normal(3, 7, 6)
+    f = lambda a, b: [(fnp.transpose(a @ b, (2, 0, 1))).reshape(18, 5)]
+    assert kinds(f, a, b) == {"dot": 1}
+    check(f, lambda a, b: [np.transpose(a @ b, (2, 0, 1)).reshape(18, 5)], a, b)
+
+
+def test_a_result_with_two_readers_is_copied() -> None:
+    a, b = normal(3, 5, 7), normal(3, 7, 6)
+
+    def f(np_: Any) -> Callable[..., Any]:
+        def of(a: Any, b: Any) -> Any:
+            y = a @ b
+            return [np_.transpose(y, (2, 0, 1)).reshape(18, 5), y * 2.0]
+
+        return of
+
+    assert kinds(f(fnp), a, b)["map"] == 2
+    check(f(fnp), f(np), a, b)
+
+
+@pytest.mark.parametrize("gap", [0, 2])
+def test_gradients_of_slices_that_leave_a_gap(gap: int) -> None:
+    """With a gap zeros are written first, and the pieces behind them."""
+    x, w = normal(4, 6 + gap), normal(3, 3)
+
+    def f(x: Any, w: Any) -> Any:
+        return fnp.sum((x[:, :3] @ w) ** 2) + fnp.sum((x[:, 3 + gap :] @ w) ** 2)
+
+    def reference(x: Array, w: Array) -> list[Array]:
+        out = np.zeros(x.shape)
+        for part in (slice(0, 3), slice(3 + gap, None)):
+            out[:, part] = 2.0 * (x[:, part] @ w) @ w.T
+        return [out]
+
+    grad = lambda x, w: [fg.grad(f)(x, w)]
+    assert kinds(grad, x, w) == ({"dot": 4, "map": 2} if not gap else {"dot": 4, "map": 2 + 3})
+    check(grad, reference, x, w)
+
+
+def test_steps_between_the_elements_of_pieces() -> None:
+    x, w = normal(6, 8), normal(6, 5)
+
+    def f(x: Any, w: Any) -> Any:
+        return fnp.sum((x[:, 0::2].T @ w) ** 2) + fnp.sum((x[:, 1::2].T @ w) ** 3)
+
+    def reference(x: Array, w: Array) -> list[Array]:
+        out = np.zeros(x.shape)
+        out[:, 0::2] = (2.0 * (x[:, 0::2].T @ w) @ w.T).T
+        out[:, 1::2] = (3.0 * (x[:, 1::2].T @ w) ** 2 @ w.T).T
+        return [out]
+
+    check(lambda x, w: [fg.grad(f)(x, w)], reference, x, w)
+
+
+def test_products_over_nothing_are_zeros() -> None:
+    a, b = np.zeros((3, 5, 0), np.float32), np.zeros((3, 0, 6), np.float32)
+    f = lambda a, b: [fnp.transpose(a @ b, (2, 0, 1)).reshape(18, 5) + 1.0]
+    check(f, lambda a, b: [np.ones((18, 5))], a, b)
