@@ -11,8 +11,9 @@ from funcgrad import dtypes
 from funcgrad.ir import Aval, Graph, Literal
 from funcgrad.passes.pipeline import prepare
 from funcgrad.runtime import device, ggml
+from funcgrad.runtime.buffers import Buffer, host_view, new_buffer
 from funcgrad.runtime.emit import Emitter
-from funcgrad.runtime.execute import Buffer, Executable, host_view, new_buffer
+from funcgrad.runtime.execute import Executable
 from funcgrad.runtime.plan import Plan
 
 __all__ = ["CpuDevice"]

@@ -1,8 +1,7 @@
 """Executables: a plan becomes one program of the extension, and every call of it is one call into C.
 
-Memory on the CPU is a :class:`Buffer`.  A run binds the arguments' addresses, gets its results' memory and its
-workspace from the extension's allocator, and returns new buffers; a donated argument's buffer comes back as the
-result.
+A run binds the arguments' addresses, gets its results' memory and its workspace from the extension's allocator, and
+returns new buffers; a donated argument's buffer comes back as the result.
 """
 
 from __future__ import annotations
@@ -17,125 +16,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from funcgrad import dtypes
 from funcgrad.errors import DeviceError, Site, message
 from funcgrad.ir import Aval
 from funcgrad.runtime import ggml, memory
+from funcgrad.runtime.buffers import Buffer, check_room, copy_buffer, free_with, host_copy, out_of_memory
 from funcgrad.runtime.emit_control import HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan, Storage
 from funcgrad.runtime.program import CODES
 
-__all__ = ["Buffer", "Executable", "host_view"]
+__all__ = ["Executable", "NodeTime"]
 
 FIXED = -2  # a tensor whose address is known when the program is made
 
 
-class Buffer:
-    """Memory of the CPU device.
-
-    ``guard`` says whether others may look at it: None, the array whose memory it is, or a weak reference to a numpy
-    view.
-    """
-
-    __slots__ = ("__weakref__", "guard", "nbytes", "ptr")
-
-    def __init__(self, ptr: int, nbytes: int, guard: Any = None):
-        self.ptr, self.nbytes, self.guard = ptr, nbytes, guard
-
-    def __del__(self, weak: type = weakref.ref) -> None:
-        # While the interpreter ends, this module's names are None, and the process gives its memory back anyway.
-        if _free is not None and (self.guard is None or type(self.guard) is weak):
-            _free(self.ptr)
-
-    def __repr__(self) -> str:
-        return f"Buffer({self.nbytes} bytes)"
-
-
-def _free(ptr: int) -> None:
-    """Give memory back; replaced by the extension's function when it is loaded."""
-
-
-def new_buffer(nbytes: int) -> Buffer:
-    """Allocate memory; DeviceError when there is none."""
-    global _free
-    lib = ggml.load().lib
-    _free = lib.fg_give_address
-    if nbytes >= memory.LARGE:
-        _check_room(nbytes)
-    ptr = lib.fg_take_address(nbytes)
-    if not ptr:
-        raise _out_of_memory(nbytes)
-    return Buffer(ptr, nbytes)
-
-
-def _out_of_memory(nbytes: int, room: int | None = None) -> DeviceError:
-    used = ggml.load().lib.fg_alloc_in_use()
-    way_out = "use a smaller batch, donate arguments, or checkpoint parts of the function"
-    got = f"{nbytes:,} bytes asked for, {used:,} in use" + ("" if room is None else f", {room:,} available")
-    return DeviceError(message("cpu", "out of memory", got, way_out))
-
-
-def _check_room(nbytes: int) -> None:
-    """Raise DeviceError when the system has not so much memory: it would be granted, and end the process later."""
-    room = memory.available()
-    if room is not None and room < nbytes:
-        ggml.load().lib.fg_alloc_trim()  # what was freed, but kept for reuse
-        room = memory.available()
-        if room is not None and room < nbytes:
-            raise _out_of_memory(nbytes, room)
-
-
-def _copy(b: Buffer, library: ggml.Library) -> Buffer:
-    copy = new_buffer(b.nbytes)
-    library.ffi.memmove(library.ffi.cast("void *", copy.ptr), library.ffi.cast("void *", b.ptr), b.nbytes)
-    return copy
-
-
-class _Exported:
-    """Lends a buffer's memory to numpy, and keeps the buffer for as long as the array lives."""
-
-    __slots__ = ("__array_interface__", "__weakref__", "buffer")
-
-    def __init__(self, buffer: Buffer, aval: Aval):
-        code = "|V2" if aval.dtype == dtypes.bfloat16 else aval.dtype.str
-        self.buffer = buffer
-        self.__array_interface__ = {"data": (buffer.ptr, True), "shape": aval.shape, "typestr": code, "version": 3}
-
-
-def host_view(buffer: Buffer, aval: Aval) -> np.ndarray[Any, Any]:
-    """Return a buffer's memory as a read-only numpy array.
-
-    While the array lives, donating the buffer takes a copy.
-    """
-    if type(buffer.guard) is np.ndarray:
-        base: np.ndarray[Any, Any] = buffer.guard
-        view = base.view()
-    else:
-        exported = _Exported(buffer, aval)
-        view = np.asarray(exported)
-        if buffer.guard is None or buffer.guard() is None:
-            buffer.guard = weakref.ref(exported)
-        else:
-            _share_guard(buffer, exported)
-    view = view.view(aval.dtype) if view.dtype != aval.dtype else view
-    view.flags.writeable = False
-    shaped: np.ndarray[Any, Any] = view.reshape(aval.shape)
-    return shaped
-
-
-def _share_guard(buffer: Buffer, exported: _Exported) -> None:
-    """Let an earlier view live for as long as the new one, so that one weak reference speaks for both."""
-    exported.buffer = _Both(buffer, buffer.guard())  # type: ignore[assignment]
-
-
-class _Both(tuple[Any, ...]):
-    """Keeps several objects alive."""
-
-    def __new__(cls, *parts: Any) -> _Both:
-        return super().__new__(cls, parts)
-
-
-# -- programs ----------------------------------------------------------------------------------------------------
 class _Builder:
     """Turns plans into programs; collects what must live as long as they do."""
 
@@ -211,7 +104,7 @@ class _Builder:
 
         def run(pointers: Any) -> None:
             table = ffi.cast("intptr_t *", pointers)
-            xs = [_host_copy(table[i], a) for i, a in enumerate(call.inputs)]
+            xs = [host_copy(table[i], a) for i, a in enumerate(call.inputs)]
             for k, host in enumerate(call.results(xs)):
                 if host.nbytes:
                     data = np.ascontiguousarray(host).view(np.uint8)
@@ -235,14 +128,6 @@ class _Builder:
 def _tensor_key(b: Buf) -> Any:
     st = b.storage
     return st if st is not None and st.bound >= 0 else b
-
-
-def _host_copy(address: int, aval: Aval) -> np.ndarray[Any, Any]:
-    """An argument of a host function: a copy, bfloat16 as float32."""
-    if not aval.nbytes:
-        return np.empty(aval.shape, aval.dtype)
-    view = np.asarray(_Exported(Buffer(address, aval.nbytes, guard=aval), aval)).view(aval.dtype)
-    return dtypes.widen(view) if aval.dtype == dtypes.bfloat16 else view.copy()
 
 
 def _forget(functions: Sequence[int]) -> None:
@@ -273,11 +158,10 @@ class Executable:
     """A graph ready to run on the CPU; ``plan`` has its memory, ``donated`` the arguments whose memory results take."""
 
     def __init__(self, plan: Plan, fixed: Any):
-        global _free
         builder = _Builder(fixed)
         library = builder.library
         ffi, lib = library.ffi, library.lib
-        _free = lib.fg_give_address
+        free_with(library)
         self.plan, self._library, self._keep = plan, library, builder.keep
         self._program, self._programs = builder.program(plan), builder.programs
         if builder.functions:
@@ -319,7 +203,7 @@ class Executable:
         if self._running == threading.get_ident():
             raise DeviceError(message("jit", "a function cannot be called from its own callback"))
         if self._memory >= memory.LARGE:
-            _check_room(self._memory)
+            check_room(self._memory)
         with self._lock:
             self._running = threading.get_ident()
             try:
@@ -365,7 +249,7 @@ class Executable:
             if type(b.guard) is weakref.ref and b.guard() is None:
                 b.guard = None
             if b.guard is not None or addresses.count(b.ptr) > 1:
-                copy = _copy(b, self._library)
+                copy = copy_buffer(b, self._library)
                 buffers = [*buffers[:i], copy, *buffers[i + 1 :]]
                 addresses[i] = copy.ptr
         return buffers
@@ -373,7 +257,7 @@ class Executable:
     def _error(self, failed: int) -> BaseException:
         text = self._library.text(self._err)
         if failed == -2:
-            return _out_of_memory(int(text))
+            return out_of_memory(int(text))
         raised = ggml.take_host_error()
         if raised is not None:
             return raised
@@ -390,7 +274,7 @@ class Executable:
             for (program, _), ns in zip(self._programs, times, strict=True):
                 lib.fg_program_profile(program, ns)
             for _ in range(repeat):
-                self.run([_copy(b, self._library) if i in self.donated else b for i, b in enumerate(buffers)])
+                self.run([copy_buffer(b, self._library) if i in self.donated else b for i, b in enumerate(buffers)])
         finally:
             for program, _ in self._programs:
                 lib.fg_program_profile(program, ffi.NULL)
