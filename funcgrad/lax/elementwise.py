@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from funcgrad import dtypes, tree
-from funcgrad.errors import DTypeError, ShapeError, message
+from funcgrad.errors import DTypeError, message
 from funcgrad.ir import Literal
 from funcgrad.numpy.promotion import array_of, dense, operand, result_dtype
 from funcgrad.primitive import apply, operands
@@ -337,9 +337,3 @@ def conj(x: Any) -> Any:
 
 
 real = conj
-
-
-def check_rank(name: str, x: Any, rank: int) -> None:
-    """Raise ShapeError unless a value has ``rank`` axes."""
-    if x.aval.ndim != rank:
-        raise ShapeError(message(name, f"{rank} axes are required", str(x.aval)))

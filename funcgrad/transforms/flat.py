@@ -10,7 +10,7 @@ from funcgrad.array import SCALARS, as_value, asarray, is_data, leaf_value, to_h
 from funcgrad.errors import ShapeError, TreeError, message
 from funcgrad.ir import Aval, Literal
 from funcgrad.primitive import apply
-from funcgrad.trace import Tracer, Value, current_builder
+from funcgrad.trace import Value, current_builder
 
 
 def name_of(fun: Any) -> str:
@@ -172,8 +172,3 @@ def typed(x: Any, aval: Aval, what: str) -> Any:
 def avals_of(values: Sequence[Any]) -> list[Aval]:
     """The types of values."""
     return [v.aval for v in values]
-
-
-def is_traced(values: Sequence[Any]) -> bool:
-    """Whether any of the values is traced."""
-    return any(isinstance(v, Tracer) for v in values)

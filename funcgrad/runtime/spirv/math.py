@@ -75,7 +75,6 @@ TWO_OVER_PI, HALF_PI_HIGH, HALF_PI_MIDDLE, HALF_PI_LOW = numbers(
 )
 HALF_PI = numbers("0x1.921fb6p+0 -0x1.777a5cp-25")  # as a pair
 TWO_OVER_PI_BITS = (0, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
-NEAR_ANGLE = 65536.0
 
 
 def power(n: Value, bias: int) -> Value:
