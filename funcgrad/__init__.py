@@ -48,7 +48,23 @@ from funcgrad.transforms import (
 )
 
 if TYPE_CHECKING:
-    from funcgrad import data, debug, flatten_util, io, lax, losses, nn, optim, random, testing, training
+    from funcgrad import (
+        data,
+        debug,
+        flatten_util,
+        image,
+        io,
+        lax,
+        losses,
+        nn,
+        ops,
+        optim,
+        random,
+        scipy,
+        testing,
+        training,
+        tree_util,
+    )
     from funcgrad.debug import debug_nans, pure_callback
     from funcgrad.environment import (
         default_backend,
@@ -64,7 +80,7 @@ if TYPE_CHECKING:
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
-_MODULES = "data debug flatten_util io lax losses nn optim random testing training"
+_MODULES = "data debug flatten_util image io lax losses nn ops optim random scipy testing training tree_util"
 _LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
@@ -139,6 +155,7 @@ __all__ = [
     "flatten_util",
     "grad",
     "hessian",
+    "image",
     "io",
     "jacfwd",
     "jacobian",
@@ -155,10 +172,12 @@ __all__ = [
     "make_train_step",
     "nn",
     "numpy",
+    "ops",
     "optim",
     "random",
     "remat",
     "save",
+    "scipy",
     "DonationWarning",
     "RetraceWarning",
     "ShapeDtypeStruct",
@@ -167,6 +186,7 @@ __all__ = [
     "testing",
     "training",
     "tree",
+    "tree_util",
     "value_and_grad",
     "vjp",
     "vmap",

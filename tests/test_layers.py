@@ -40,6 +40,10 @@ LAYERS = [
         "environment",
         "profiling",
         "flatten_util",
+        "tree_util",
+        "ops",
+        "image",
+        "scipy",
     ],
     ["testing", "test_util", "demo"],
 ]

@@ -17,6 +17,7 @@ from funcgrad.lax import (
     parallel,
     reductions,
     shapes,
+    solvers,
     special,
 )
 from funcgrad.lax.control_flow import *
@@ -27,6 +28,7 @@ from funcgrad.lax.gathering import *
 from funcgrad.lax.parallel import *
 from funcgrad.lax.reductions import *
 from funcgrad.lax.shapes import *
+from funcgrad.lax.solvers import *
 from funcgrad.lax.special import *
 from funcgrad.numpy.promotion import broadcast_shapes
 
@@ -39,4 +41,5 @@ __all__ += gathering.__all__
 __all__ += parallel.__all__
 __all__ += reductions.__all__
 __all__ += shapes.__all__
+__all__ += solvers.__all__
 __all__ += special.__all__

@@ -55,13 +55,26 @@ def _bessel(what: str, order: int, x: Any) -> Any:
     return fnp.astype(fnp.copysign(out, wide) if order else out, v.dtype)
 
 
+@custom_jvp
+def _i0e(x: Any) -> Any:
+    return _bessel("bessel_i0e", 0, x)
+
+
+@_i0e.defjvp
+def _i0e_jvp(primals: Any, tangents: Any) -> Any:
+    """I_0' = I_1 (DLMF 10.29.3), less what the factor exp(-|x|) adds."""
+    (x,), (t,) = primals, tangents
+    out = _i0e(x)
+    return out, t * (_i1e(x) - fnp.sign(x) * out)
+
+
 def bessel_i0e(x: Any) -> Any:
     """Return ``exp(-|x|)`` times the modified Bessel function of the first kind of order 0.
 
     >>> lax.bessel_i0e(fnp.asarray([0.0, 1.0]))
     Array([1.   , 0.4658], dtype=float32)
     """
-    return _bessel("bessel_i0e", 0, x)
+    return _i0e(_floats("bessel_i0e", x)[0])
 
 
 @custom_jvp

@@ -8,6 +8,7 @@ from funcgrad.tree.compiled import builder, matcher
 from funcgrad.tree.core import (
     TreeDef,
     all,
+    broadcast,
     flatten,
     flatten_with_path,
     leaves,
@@ -28,6 +29,9 @@ from funcgrad.tree.kinds import (
     register_dataclass,
     register_pytree_node,
     register_pytree_node_class,
+    register_pytree_with_keys,
+    register_pytree_with_keys_class,
+    register_static,
 )
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "SequenceKey",
     "TreeDef",
     "all",
+    "broadcast",
     "builder",
     "flatten",
     "flatten_with_path",
@@ -50,6 +55,9 @@ __all__ = [
     "register_dataclass",
     "register_pytree_node",
     "register_pytree_node_class",
+    "register_pytree_with_keys",
+    "register_pytree_with_keys_class",
+    "register_static",
     "structure",
     "transpose",
     "unflatten",

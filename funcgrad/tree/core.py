@@ -11,6 +11,7 @@ from funcgrad.tree.kinds import LEAF, REGISTRY, Path, keystr, kind_of
 __all__ = [
     "TreeDef",
     "all",
+    "broadcast",
     "flatten",
     "flatten_with_path",
     "leaves",
@@ -265,12 +266,30 @@ def all(tree: Any, *, is_leaf: Callable[[Any], bool] | None = None) -> bool:
     return _all(leaves(tree, is_leaf))
 
 
-def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef, pytree_to_transpose: Any) -> Any:
+def broadcast(prefix_tree: Any, full_tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> Any:
+    """Return a tree with the structure of ``full_tree`` in which each leaf of a prefix of it is repeated.
+
+    >>> broadcast({"a": 1, "b": 2}, {"a": [0, 0], "b": {"c": 0}})
+    {'a': [1, 1], 'b': {'c': 2}}
+    """
+    xs, treedef = flatten(prefix_tree, is_leaf)
+    subtrees = treedef.flatten_up_to(full_tree, "tree.broadcast")
+    return unflatten(treedef, [map(lambda _, x=x: x, sub) for x, sub in zip(xs, subtrees, strict=True)])
+
+
+def transpose(outer_treedef: TreeDef, inner_treedef: TreeDef | None, pytree_to_transpose: Any) -> Any:
     """Turn a tree of trees inside out: outer structure of inner structures becomes inner of outer.
+
+    Without ``inner_treedef`` it is the structure of the first inner tree.
 
     >>> transpose(structure([0, 0]), structure({"a": 0}), [{"a": 1}, {"a": 2}])
     {'a': [1, 2]}
     """
-    rows = [inner_treedef.flatten_up_to(t) for t in outer_treedef.flatten_up_to(pytree_to_transpose)]
+    inner = outer_treedef.flatten_up_to(pytree_to_transpose)
+    if inner_treedef is None:
+        if not inner:
+            raise TreeError(message("tree.transpose", "an outer tree without leaves needs inner_treedef"))
+        inner_treedef = structure(inner[0])
+    rows = [inner_treedef.flatten_up_to(t) for t in inner]
     columns = zip(*rows, strict=True) if rows else [()] * inner_treedef.num_leaves
     return unflatten(inner_treedef, [unflatten(outer_treedef, list(c)) for c in columns])

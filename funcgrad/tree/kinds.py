@@ -22,6 +22,9 @@ __all__ = [
     "register_dataclass",
     "register_pytree_node",
     "register_pytree_node_class",
+    "register_pytree_with_keys",
+    "register_pytree_with_keys_class",
+    "register_static",
 ]
 
 C = TypeVar("C", bound=type)
@@ -59,13 +62,17 @@ Key = SequenceKey | DictKey | GetAttrKey
 Path = tuple[Key, ...]
 
 
-def keystr(path: Path) -> str:
-    """Return a path as Python would write the access.
+def keystr(path: Path, *, simple: bool = False, separator: str = "") -> str:
+    """Return a path as Python would write the access; with ``simple=True`` the bare keys, joined by ``separator``.
 
     >>> keystr((DictKey("w"), SequenceKey(0)))
     "['w'][0]"
+    >>> keystr((DictKey("w"), SequenceKey(0)), simple=True, separator="/")
+    'w/0'
     """
-    return "".join(map(str, path))
+    # A key of the user's own (register_pytree_with_keys) has whatever text str gives.
+    parts = [k[0] if simple and isinstance(k, (SequenceKey, DictKey, GetAttrKey)) else k for k in path]
+    return separator.join(map(str, parts))
 
 
 class Kind(NamedTuple):
@@ -160,6 +167,79 @@ def register_pytree_node_class(cls: C) -> C:
     """
     node: Any = cls
     register_pytree_node(cls, lambda x: x.tree_flatten(), node.tree_unflatten)
+    return cls
+
+
+def register_pytree_with_keys(
+    nodetype: type,
+    flatten_with_keys: Callable[[Any], tuple[Iterable[tuple[Any, Any]], Hashable]],
+    unflatten_func: Callable[[Any, Sequence[Any]], Any],
+    flatten_func: Callable[[Any], tuple[Iterable[Any], Hashable]] | None = None,
+) -> None:
+    """Make ``nodetype`` a container whose children have names in paths.
+
+    ``flatten_with_keys(x) -> ((key, child) pairs, static)``; a key is a :class:`DictKey`, a :class:`GetAttrKey`, a
+    :class:`SequenceKey` or anything that ``str`` makes readable.  ``flatten_func`` is a faster way to the children.
+
+    >>> from funcgrad import tree
+    >>> class Gate:
+    ...     def __init__(self, low, high):
+    ...         self.low, self.high = low, high
+    >>> register_pytree_with_keys(
+    ...     Gate,
+    ...     lambda g: (((GetAttrKey("low"), g.low), (GetAttrKey("high"), g.high)), None),
+    ...     lambda static, children: Gate(*children),
+    ... )
+    >>> [(keystr(path), leaf) for path, leaf in tree.leaves_with_path(Gate(1, 2))]
+    [('.low', 1), ('.high', 2)]
+    """
+
+    def flatten_kind(x: Any) -> tuple[Sequence[Any], Hashable]:
+        if flatten_func is not None:
+            children, meta = flatten_func(x)
+            return list(children), meta
+        pairs, meta = flatten_with_keys(x)
+        return [child for _, child in pairs], meta
+
+    REGISTRY[nodetype] = Kind(flatten_kind, unflatten_func, lambda x, m, n: [k for k, _ in flatten_with_keys(x)[0]])
+    _leaf_types.discard(nodetype)
+
+
+def register_pytree_with_keys_class(cls: C) -> C:
+    """Class decorator: like :func:`register_pytree_node_class`, with a method ``tree_flatten_with_keys(self)``.
+
+    >>> from funcgrad import tree
+    >>> @register_pytree_with_keys_class
+    ... class Box:
+    ...     def __init__(self, content):
+    ...         self.content = content
+    ...     def tree_flatten_with_keys(self):
+    ...         return ((GetAttrKey("content"), self.content),), None
+    ...     @classmethod
+    ...     def tree_unflatten(cls, static, children):
+    ...         return cls(*children)
+    >>> tree.map_with_path(lambda path, leaf: keystr(path), Box(1.0)).content
+    '.content'
+    """
+    node: Any = cls
+    flatten_func = node.tree_flatten if hasattr(node, "tree_flatten") else None
+    register_pytree_with_keys(cls, node.tree_flatten_with_keys, node.tree_unflatten, flatten_func)
+    return cls
+
+
+def register_static(cls: C) -> C:
+    """Class decorator: an object of it is static data without leaves, compared by ``==`` and hashed by ``hash``.
+
+    >>> from funcgrad import tree
+    >>> @register_static
+    ... @dataclasses.dataclass(frozen=True)
+    ... class Mode:
+    ...     name: str
+    >>> tree.leaves([1.0, Mode("train")])
+    [1.0]
+    """
+    REGISTRY[cls] = Kind(lambda x: ((), x), lambda meta, xs: meta, lambda x, m, n: [])
+    _leaf_types.discard(cls)
     return cls
 
 

@@ -12,6 +12,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import jax.scipy.linalg
+import jax.scipy.sparse.linalg
+import jax.scipy.special
+import jax.scipy.stats
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -132,10 +136,11 @@ LAX = Table(
         "optimization_barrier": "the value itself",
         "Precision": "every one is float32; default_matmul_precision chooses less",
         "betainc": "differentiable by all three arguments",
+        "custom_linear_solve": "without has_aux",
+        "custom_root": "without has_aux",
     },
     {
         **words("random.bits and random.uniform", "rng_bit_generator rng_uniform RandomAlgorithm"),
-        **words("custom_vjp or custom_jvp with the implicit function theorem", "custom_linear_solve custom_root"),
         "platform_dependent": "default_backend() outside the traced function",
         "conv_general_dilated_local": "conv_general_dilated_patches and einsum",
         "shape_as_value": "x.shape",
@@ -167,7 +172,97 @@ RANDOM = Table(
     {"key_dtype": "keys are uint32 arrays"},
     {},
 )
-TABLES = [TOP, NUMPY, LINALG, LAX, RANDOM]
+MAIN = [TOP, NUMPY, LINALG, LAX, RANDOM]
+
+
+def distributions(module: Any) -> types.SimpleNamespace:
+    """A module of distributions as one namespace of the functions of each."""
+    found = {n: getattr(module, n) for n in dir(module) if n[0] != "_" and callable(getattr(module, n))}
+    for name in dir(jax.scipy.stats):
+        inner = getattr(module, name, None)
+        if inner is not None and not callable(inner) and not name.startswith("_"):
+            found |= {f"{name}.{f}": getattr(inner, f) for f in dir(inner) if f[0] != "_"}
+    return types.SimpleNamespace(**found)
+
+
+TREE = Table(
+    "jax.tree",
+    jax.tree,
+    fg.tree,
+    {},
+    {"static": "nn.static, register_static", "reduce_associative": "reduce"},
+    {},
+)
+TREE_UTIL = Table(
+    "jax.tree_util",
+    jax.tree_util,
+    fg.tree_util,
+    {},
+    {
+        **words("a union of DictKey, GetAttrKey and SequenceKey", "KeyEntry KeyPath"),
+        "FlattenedIndexKey": "SequenceKey",
+        "is_tree_node": "not treedef_is_leaf(tree_structure(x))",
+        "tree_reduce_associative": "tree_reduce",
+        "treedef_tuple": "tree_structure of a tuple",
+        **words("tree_flatten, with is_leaf", "flatten_one_level flatten_one_level_with_keys"),
+    },
+    words(INTERNAL, "default_registry"),
+)
+OPS = Table("jax.ops", jax.ops, fg.ops, {}, {}, {})
+IMAGE = Table("jax.image", jax.image, fg.image, {}, {}, {})
+SPECIAL = Table(
+    "jax.scipy.special",
+    jax.scipy.special,
+    fg.scipy.special,
+    {"factorial": "of whole numbers below 2^20 exact"},
+    {},
+    {
+        **words(COMPLEX, "wofz sph_harm_y"),
+        **words(
+            "rarely used", "bernoulli bessel_jn dawsn erfcx exp1 expi expn fresnel hyp1f1 hyp2f1 owens_t sici spence"
+        ),
+    },
+)
+SCIPY_LINALG = Table(
+    "jax.scipy.linalg",
+    jax.scipy.linalg,
+    fg.scipy.linalg,
+    {},
+    {
+        **words("inv, solve and det", "lu lu_factor lu_solve"),
+        "expm_frechet": "jvp of expm",
+        "qr_multiply": "qr, then a product",
+        "solve_sylvester": "kron and solve",
+        "sqrtm": "eigh, for symmetric matrices",
+    },
+    {
+        **words(COMPLEX, "dft funm rsf2csf schur"),
+        "hessenberg": "a step of algorithms that are not here",
+        **words(
+            "matrices that numpy or scipy can make",
+            "companion convolution_matrix fiedler fiedler_companion hadamard helmert invhilbert invpascal leslie "
+            "pascal",
+        ),
+    },
+)
+SPARSE = Table("jax.scipy.sparse.linalg", jax.scipy.sparse.linalg, fg.scipy.sparse.linalg, {}, {}, {})
+STATS = Table(
+    "jax.scipy.stats",
+    distributions(jax.scipy.stats),
+    distributions(fg.scipy.stats),
+    {},
+    {"mode": "numpy.bincount and argmax", "rankdata": "argsort of argsort", "sem": "std(x, ddof=1) / sqrt(n)"},
+    {"gaussian_kde": "logsumexp of multivariate_normal.logpdf is one", "poisson.entropy": "no closed form"},
+)
+NN = Table(
+    "jax.nn",
+    jax.nn,
+    fg.nn,
+    {},
+    {},
+    words("products of ragged or scaled blocks", "get_scaled_dot_general_config scaled_dot_general scaled_matmul"),
+)
+TABLES = [*MAIN, NN, TREE, TREE_UTIL, OPS, IMAGE, SPECIAL, SCIPY_LINALG, SPARSE, STATS]
 
 
 def public(module: Any) -> list[str]:
