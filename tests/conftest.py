@@ -11,6 +11,7 @@ import pytest
 
 import funcgrad as fg
 from funcgrad.runtime import device as devices
+from funcgrad.runtime import ggml
 from funcgrad.runtime.cpu import CpuDevice
 
 # A shell starts what runs in the background with Ctrl-C ignored; the tests of interrupts need it.
@@ -53,3 +54,19 @@ def cpu() -> CpuDevice:
     found = devices.get("cpu")
     assert isinstance(found, CpuDevice)
     return found
+
+
+@pytest.fixture
+def on_cpu() -> Iterator[None]:
+    """Run the test on the CPU device, which plans memory."""
+    with fg.default_device("cpu"):
+        yield
+
+
+@pytest.fixture
+def restore_threads() -> Iterator[None]:
+    """Leave the number of threads as it was."""
+    lib = ggml.load().lib
+    before = lib.fg_get_threads()
+    yield
+    lib.fg_set_threads(before)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import pytest
 from map_kernels import BF16, Array, address, ffi, lib, new_kernel
 
 F32, F16, I32, U32, BOOL = 0, 1, 3, 4, 5
@@ -153,14 +152,6 @@ legal_names = {
     CUMULATIVE: "cumulative",
     SORT: "sort",
 }
-
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Any:
-    """Leave the number of threads as it was."""
-    before = lib.fg_get_threads()
-    yield
-    lib.fg_set_threads(before)
 
 
 def allocated(f: Callable[[], None]) -> int:

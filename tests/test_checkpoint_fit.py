@@ -3,7 +3,7 @@ bits; and a budget that cannot be met is said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
@@ -15,15 +15,10 @@ import funcgrad.numpy as fnp
 from funcgrad import lax, tree
 from funcgrad.errors import MemoryBudgetError
 
+pytestmark = pytest.mark.usefixtures("on_cpu")
+
 fit = fg.checkpoint_policies.fit
 WIDTH, LAYERS = 32, 5
-
-
-@pytest.fixture(autouse=True)
-def cpu() -> Iterator[None]:
-    """The device that plans memory."""
-    with fg.default_device("cpu"):
-        yield
 
 
 def f32(*shape: int, seed: int = 0) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,14 +12,10 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 X = np.random.default_rng(0).normal(size=(4, 3))
 PERM = [(0, 2), (1, 0), (3, 3)]
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
 
 
 def close(a: Any, b: Any, tol: float = 1e-10) -> None:

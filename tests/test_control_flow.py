@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,13 +15,9 @@ from funcgrad.control.branch import Cond
 from funcgrad.control.loops import Scan, While
 from funcgrad.errors import DTypeError, MissingRule
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
 
 
 def close(a: Any, b: Any, tol: float = 1e-10) -> None:

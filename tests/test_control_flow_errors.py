@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,7 @@ import funcgrad.numpy as fnp
 from funcgrad import lax
 from funcgrad.errors import DTypeError, ShapeError, TreeError
 
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
+pytestmark = pytest.mark.usefixtures("reference")
 
 
 X3 = np.ones(3)

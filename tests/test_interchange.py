@@ -14,18 +14,12 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import nn, random
 
-pytestmark = pytest.mark.ggml
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("on_cpu")]
 DTYPES = ["float32", "float16", "bfloat16", "int32", "uint32", "bool"]
 
 
 def address(a: Any) -> int:
     return int(a.__array_interface__["data"][0])
-
-
-@pytest.fixture(autouse=True)
-def _cpu() -> Any:
-    with fg.default_device("cpu"):
-        yield
 
 
 def test_numpy_sees_the_memory_itself_read_only() -> None:

@@ -28,12 +28,11 @@ from kernel_arrays import (
     operand,
     random_layout,
     refuse_garbage,
-    restore_threads,  # noqa: F401
     run,
 )
 from map_kernels import Array, ffi, lib, new_kernel
 
-pytestmark = pytest.mark.ggml
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
 # relative to the sum of the magnitudes of the products
 ROUNDING = {F32: 4e-6, F16: 6e-4, BF16: 5e-3}

@@ -28,12 +28,11 @@ from kernel_arrays import (
     random_layout,
     random_numbers,
     refuse_garbage,
-    restore_threads,  # noqa: F401
     run,
 )
 from map_kernels import Array, new_kernel
 
-pytestmark = pytest.mark.ggml
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
 DTYPES = [F32, F16, BF16, I32, U32, BOOL]
 SET, ADD, MUL, LEAST, MOST = range(5)

@@ -24,14 +24,7 @@ from map_checks import (
 )
 from map_kernels import NO_SLOT, OPS, Array, Kernel, apply, lib, new_kernel, run_kernel
 
-pytestmark = pytest.mark.ggml
-
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Any:
-    before = lib.fg_get_threads()
-    yield
-    lib.fg_set_threads(before)
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
 
 def random_view(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any, broadcast: bool) -> Array:

@@ -12,14 +12,7 @@ import pytest
 pytest.importorskip("funcgrad.runtime._ggml")
 from map_kernels import Kernel, ffi, lib
 
-pytestmark = pytest.mark.ggml
-
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Any:
-    before = lib.fg_get_threads()
-    yield
-    lib.fg_set_threads(before)
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
 
 def test_default_is_at_most_the_cores_of_the_process() -> None:

@@ -26,7 +26,6 @@ from kernel_arrays import (
     random_layout,
     random_numbers,
     refuse_garbage,
-    restore_threads,  # noqa: F401
     run,
 )
 from map_kernels import Array, address, ffi, lib, new_kernel
@@ -49,7 +48,7 @@ from reduce_checks import (
     reduce_words,
 )
 
-pytestmark = pytest.mark.ggml
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
 
 @pytest.mark.parametrize("seed", range(400))

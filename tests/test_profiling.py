@@ -15,13 +15,7 @@ import funcgrad.numpy as fnp
 from funcgrad import debug, lax, optim
 from funcgrad.errors import DeviceError
 
-pytestmark = pytest.mark.ggml
-
-
-@pytest.fixture(autouse=True)
-def _cpu() -> Any:
-    with fg.default_device("cpu"):
-        yield
+pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("on_cpu")]
 
 
 def layers(ws: Any, x: Any, wrap: Any = lambda f: f) -> Any:

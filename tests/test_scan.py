@@ -6,7 +6,7 @@ tests of primitives check), and central differences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,9 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 RNG = np.random.default_rng(0)
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
 
 
 def py_scan(f: Any, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,9 @@ import funcgrad as fg
 import funcgrad.numpy as fnp
 from funcgrad import lax, tree
 
+pytestmark = pytest.mark.usefixtures("reference")
+
 XS = np.random.default_rng(0).normal(size=(4, 3)) * 0.5
-
-
-@pytest.fixture(autouse=True)
-def float64() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
 
 
 def named(scan: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,7 @@ from funcgrad import lax
 from funcgrad.control.loops import Scan
 from funcgrad.ir import Aval, Graph, check_graph, subgraphs
 
-
-@pytest.fixture(autouse=True)
-def numpy_device() -> Iterator[None]:
-    with fg.default_device("numpy"):
-        yield
+pytestmark = pytest.mark.usefixtures("reference")
 
 
 def scans(graph: Graph) -> list[Scan]:
