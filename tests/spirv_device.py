@@ -104,6 +104,8 @@ def validate(lowered: Lowered) -> None:
     tool = shutil.which("spirv-val")
     for d in lowered.dispatches if tool else ():
         done = subprocess.run([str(tool), "--target-env", "vulkan1.2", "-"], input=d.code, capture_output=True)
+        if b"Invalid capability operand: 6022" in done.stderr:
+            pytest.skip("the validator is older than cooperative matrices")
         assert done.returncode == 0, done.stderr.decode() + done.stdout.decode()
 
 

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from funcgrad.runtime.spirv.assembler import EXT, Assembler
-from funcgrad.runtime.spirv.values import NUMBER, PHYSICAL, SIZES, Memory, Shared, Value, Variable
+from funcgrad.runtime.spirv.values import NUMBER, PHYSICAL, SIZES, Memory, Quads, Shared, Value, Variable
 
-__all__ = ["Dispatch", "Kernel", "Memory", "Shared", "Target", "Value", "Variable", "spread_groups"]
+__all__ = ["Dispatch", "Kernel", "Memory", "Quads", "Shared", "Target", "Value", "Variable", "spread_groups"]
 
 UNIFORM_PUSH, FUNCTION, WORKGROUP, INPUT = 9, 7, 4, 1
 
@@ -49,7 +49,6 @@ class Dispatch(NamedTuple):
     groups: tuple[int, int, int]
     table: tuple[tuple[int, int], ...]
     subgroup: int = 0  # the size that the kernel relies on, 0 for any
-    free: bool = False  # whether it need not wait for the node's launch before it
 
 
 class Kernel:
@@ -307,6 +306,14 @@ class Kernel:
         found = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
         return Shared(self, found, t, a.type("TypePointer", WORKGROUP, self.type(t)))
 
+    def quads(self, t: str, count: int) -> Quads:
+        """An array of vectors of four, shared by the group."""
+        a, vector = self.a, self.a.type("TypeVector", self.type(t), 4)
+        array = a.type("TypeArray", vector, self.const(count, "u").id)
+        found = a.variable(a.type("TypePointer", WORKGROUP, array), WORKGROUP)
+        kinds = a.type("TypePointer", WORKGROUP, self.type(t)), a.type("TypePointer", WORKGROUP, vector)
+        return Quads(self, found, t, kinds)
+
     def barrier(self) -> None:
         """Wait for all invocations of the group; what they wrote to shared arrays is seen."""
         ids = [self.const(n, "u").id for n in (2, 2, 0x108)]  # workgroup scope, acquire-release of workgroup memory
@@ -339,16 +346,16 @@ class Kernel:
 
     @contextmanager
     def loop(
-        self, stop: Value | int, start: Value | int = 0, step: Value | int = 1, unroll: bool = False
+        self, stop: Value | int, start: Value | int = 0, step: Value | int = 1, unroll: bool | None = None
     ) -> Iterator[Value]:
-        """For i (uint32) from ``start`` below ``stop``."""
+        """For i (uint32) from ``start`` below ``stop``; ``unroll`` asks the compiler to unroll it, or not to."""
         counter = self.variable(self.value(start, "u"))
         limit, step = self.value(stop, "u"), self.value(step, "u")
         a = self.a
         header, test, body, next_, behind = (a.id() for _ in range(5))
         a.emit("Branch", header)
         self._start(header)
-        a.emit("LoopMerge", behind, next_, 1 if unroll else 0)
+        a.emit("LoopMerge", behind, next_, {None: 0, True: 1, False: 2}[unroll])
         a.emit("Branch", test)
         self._start(test)
         i = counter.get()

@@ -11,6 +11,7 @@ from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, sprea
 from funcgrad.runtime.spirv.words import coordinates
 
 __all__ = [
+    "Blocks",
     "Piece",
     "Product",
     "View",
@@ -71,42 +72,76 @@ def lowest(v: View, dims: Sequence[int]) -> tuple[View, int]:
     return v._replace(offset=v.offset - base * SIZES[v.dtype]), base
 
 
-class Piece:
-    """The block of m times n that this group computes, of one matrix of the batch and one part of the summed axis.
+class Blocks(NamedTuple):
+    """How a product is cut into blocks of m times n, for each matrix of the batch and each part of the summed axis."""
 
-    ``number`` counts parts, each a whole batch; ``starts`` is the block's first row and column.
-    """
+    p: Product
+    m: int
+    n: int
+    splits: int
 
-    def __init__(self, k: Kernel, p: Product, m: int, n: int, splits: int):
-        columns, count = math.ceil(p.n / n), math.prod(p.batch) * splits
-        blocks = math.ceil(p.m / m) * columns
-        self.groups = spread_groups(blocks * count, k.target)
+    @property
+    def columns(self) -> int:
+        """Blocks side by side."""
+        return math.ceil(self.p.n / self.n)
+
+    @property
+    def each(self) -> int:
+        """Blocks of one matrix."""
+        return math.ceil(self.p.m / self.m) * self.columns
+
+    @property
+    def total(self) -> int:
+        """Blocks of all."""
+        return self.each * math.prod(self.p.batch) * self.splits
+
+    def here(self, k: Kernel) -> tuple[Piece, tuple[int, int, int]]:
+        """The block of this group, and the groups that have to be launched."""
+        groups = spread_groups(self.total, k.target)
         # Where there are more groups than work, the last of them do the last piece again.
-        group = smaller(k.group(0) + k.group(1) * self.groups[0], blocks * count - 1)
-        self.number, corner = group // blocks, group % blocks
-        self.starts = [corner // columns * m, corner % columns * n]
+        return self.piece(smaller(k.group(0) + k.group(1) * groups[0], self.total - 1)), groups
+
+    def piece(self, block: Value) -> Piece:
+        """A block by its number."""
+        corner = block % self.each
+        return Piece(block, block // self.each, [corner // self.columns * self.m, corner % self.columns * self.n])
+
+    def holding(self, piece: Piece) -> Value:
+        """The number of the block that holds another, of a finer cut."""
+        row, column = piece.starts[0] // self.m, piece.starts[1] // self.n
+        return piece.number * self.each + row * self.columns + column
+
+
+class Piece(NamedTuple):
+    """A block: ``number`` counts parts, each a whole batch; ``starts`` is the block's first row and column."""
+
+    block: Value
+    number: Value
+    starts: list[Value]
 
 
 def along(
     k: Kernel,
-    span: tuple[Value, Value, int],
+    begin: Value,
+    count: Value | int,
+    depth: int,
     fetch: Callable[[Value], list[list[Value]]],
     keep: Sequence[Callable[[Sequence[Value]], None]],
     add: Callable[[], None],
+    unroll: bool | None = None,
 ) -> None:
-    """Go along the summed axis, ``span``: what comes next is on its way from memory while this is multiplied.
+    """Go along the summed axis in steps of ``depth``: what comes next is on its way while this is multiplied.
 
     ``fetch`` reads both operands' parts from a depth on, ``keep`` writes each to shared memory, ``add`` adds the
-    products of what is there.
+    products of what is there.  A ``count`` that is known lets the compiler see the last step.
     """
-    begin, stop, depth = span
     held = [[k.variable(x) for x in xs] for xs in fetch(begin)]
-    with k.loop(stop, begin, depth) as at:
+    with k.loop(count, step=depth, unroll=unroll) as at:
         for put, xs in zip(keep, held, strict=True):
             put([x.get() for x in xs])
         k.barrier()
-        with k.if_(at + depth < stop):
-            for xs, new in zip(held, fetch(at + depth), strict=True):
+        with k.if_(at + depth < count):
+            for xs, new in zip(held, fetch(begin + at + depth), strict=True):
                 for x, y in zip(xs, new, strict=True):
                     x.set(y)
         add()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from funcgrad.runtime.spirv.kernel import Kernel
 
-__all__ = ["NUMBER", "PHYSICAL", "SIZES", "Memory", "Shared", "Value", "Variable"]
+__all__ = ["NUMBER", "PHYSICAL", "SIZES", "Memory", "Quads", "Shared", "Value", "Variable"]
 
 PHYSICAL = 5349  # the storage class of memory behind an address
 SIZES = {"f": 4, "i": 4, "u": 4, "h": 2, "c": 1, "q": 16}
@@ -125,16 +125,49 @@ class Shared:
     def __init__(self, k: Kernel, id: int, t: str, pointer: int):
         self.k, self.id, self.t, self.pointer = k, id, t, pointer
 
-    def _at(self, index: Value | int) -> int:
+    def pointer_to(self, index: Value | int) -> int:
+        """The address of an element, as an id."""
         return self.k.a.result("AccessChain", self.pointer, self.id, self.k.value(index, "u").id)
 
     def load(self, index: Value | int) -> Value:
         """One element."""
-        return Value(self.k, self.k.a.result("Load", self.k.type(self.t), self._at(index)), self.t)
+        return Value(self.k, self.k.a.result("Load", self.k.type(self.t), self.pointer_to(index)), self.t)
 
     def store(self, index: Value | int, value: Value | NUMBER) -> None:
         """Write one element."""
-        self.k.a.emit("Store", self._at(index), self.k.value(value, self.t).id)
+        self.k.a.emit("Store", self.pointer_to(index), self.k.value(value, self.t).id)
+
+
+class Quads:
+    """An array of vectors of four that a group shares, so aligned to 16 bytes."""
+
+    def __init__(self, k: Kernel, id: int, t: str, pointers: tuple[int, int]):
+        self.k, self.id, self.t, self.pointers = k, id, t, pointers  # the types of pointers to elements, to vectors
+
+    def vector_pointer(self, index: Value) -> int:
+        """The address of a vector, as an id."""
+        return self.k.a.result("AccessChain", self.pointers[1], self.id, index.id)
+
+    def _element_pointer(self, index: Value) -> int:
+        return self.k.a.result("AccessChain", self.pointers[0], self.id, (index >> 2).id, (index & 3).id)
+
+    def store(self, index: Value, x: Value) -> None:
+        """Write one element."""
+        self.k.a.emit("Store", self._element_pointer(index), x.id)
+
+    def store_vector(self, index: Value, x: Value) -> None:
+        """Write a vector; the index counts vectors."""
+        self.k.a.emit("Store", self.vector_pointer(index), x.id)
+
+    def load_element(self, index: Value) -> Value:
+        """Read one element."""
+        return Value(self.k, self.k.a.result("Load", self.k.type(self.t), self._element_pointer(index)), self.t)
+
+    def load(self, index: Value) -> list[Value]:
+        """Read a vector; the index counts vectors."""
+        k, kind = self.k, self.k.type(self.t)
+        whole = k.a.result("Load", k.a.type("TypeVector", kind, 4), self.vector_pointer(index))
+        return [Value(k, k.a.result("CompositeExtract", kind, whole, i), self.t) for i in range(4)]
 
 
 class Memory:

@@ -25,23 +25,18 @@ Ints = tuple[int, ...]
 
 
 class Peak(NamedTuple):
-    """A dispatch that finds the largest magnitude in a region of an operand, with a maximum of 0 to start from.
+    """A dispatch that finds something about a region of an operand, which others may use as long as it stays true.
 
-    ``clear`` and ``find`` number the dispatches, ``scratch`` is where the result goes; what lies in the region is told
-    by ``offset`` and ``layout``, its strides and extents, in bytes from the slot's base.
+    ``find`` numbers the dispatch, ``scratch`` is where its result goes; what is found is told by ``layout``, and it
+    depends on the operand's ``nbytes`` from ``offset`` on.
     """
 
-    clear: int
     find: int
     scratch: int
     slot: int
     offset: int
     layout: tuple[tuple[int, int], ...]
-
-    @property
-    def nbytes(self) -> int:
-        """From the first byte to behind the last."""
-        return sum([stride * (extent - 1) for stride, extent in self.layout]) + 4
+    nbytes: int
 
 
 class Lowered(NamedTuple):

@@ -1,51 +1,49 @@
-"""The largest magnitudes of operands: found once, for all kernels that want them."""
+"""What has been found out about operands: once, for all kernels that want it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from funcgrad.runtime.spirv.words import Peak
 from funcgrad.runtime.vulkan.launches import Symbol
 
-__all__ = ["PEAK_BYTES", "Peaks"]
+__all__ = ["Peaks"]
 
-PEAK_BYTES = 1 << 16  # at the front of the scratch memory
+
+class _Known(NamedTuple):
+    """Where something known lies in scratch memory, and the region of memory that it is about."""
+
+    place: Symbol
+    size: int
+    region: Symbol
+    nbytes: int
 
 
 class Peaks:
-    """Where the largest magnitude of a region of memory is kept, as long as nobody writes to the region.
+    """What is known about regions of memory, as long as nobody writes to them or to where it is kept."""
 
-    Every peak has a word of its own, which a first launch sets to 0; so the launches that clear one are not needed.
-    """
+    def __init__(self) -> None:
+        self._known: dict[tuple[Symbol, Any], _Known] = {}
 
-    def __init__(self, scratch: int):
-        self.scratch, self.count = scratch, 0
-        self._known: dict[tuple[Symbol, Any], tuple[Symbol, int]] = {}  # by region: the word, and the region's bytes
+    def find(self, places: Sequence[tuple[Symbol, Peak]]) -> dict[int, Symbol]:
+        """By the number of a peak among a node's, where it is already."""
+        found = [self._known.get((where, p.layout)) for where, p in places]
+        return {i: known.place for i, known in enumerate(found) if known is not None}
 
-    def find(self, peaks: Sequence[tuple[Symbol, Peak]], scratch: list[Symbol]) -> frozenset[int]:
-        """Let a node's ``scratch`` be where its peaks are kept; return those of its dispatches that are not needed."""
-        done: set[int] = set()
-        for where, p in peaks:
-            found = self._known.get((where, p.layout))
-            if found is not None:
-                done |= {p.clear, p.find}
-            elif 4 * self.count < PEAK_BYTES:
-                found = self._known[where, p.layout] = Symbol(self.scratch, 4 * self.count), p.nbytes
-                self.count += 1
-                done.add(p.clear)
-            else:
-                continue
-            scratch[p.scratch] = found[0]
-        return frozenset(done)
+    def learn(self, where: Symbol, p: Peak, place: Symbol, size: int) -> None:
+        """Note what a node's kernel has found, ``size`` bytes at ``place``."""
+        self._known[where, p.layout] = _Known(place, size, where, p.nbytes)
 
     def forget(self, touched: Sequence[tuple[Symbol, int, bool]]) -> None:
-        """What is written (place, bytes, whether it is written) has another peak now."""
+        """What is written (place, bytes, whether it is written) is not known any more."""
         for where, nbytes, written in touched:
-            if not written:
-                continue
-            for key in [k for k, (_, size) in self._known.items() if _overlap(k[0], size, where, nbytes)]:
-                del self._known[key]
+            if written:
+                self._known = {
+                    key: k
+                    for key, k in self._known.items()
+                    if not (_overlap(k.region, k.nbytes, where, nbytes) or _overlap(k.place, k.size, where, nbytes))
+                }
 
     def forget_all(self) -> None:
         """Anything may have been written."""

@@ -13,17 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from funcgrad import dtypes
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
-from funcgrad.runtime.program import Program as Registers
 from funcgrad.runtime.spirv.instructions import SIZES
 from funcgrad.runtime.spirv.lower import Lowered
 from funcgrad.runtime.spirv.product import parse
 from funcgrad.runtime.spirv.words import read_program
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
-from funcgrad.runtime.vulkan.peaks import PEAK_BYTES, Peaks
+from funcgrad.runtime.vulkan.peaks import Peaks
 from funcgrad.runtime.vulkan.schedule import Schedule, Touch, strided
 
 __all__ = ["Branch", "Call", "HostLoop", "Program", "WhileLoop"]
@@ -136,16 +134,13 @@ class Program:
         self.scratch_bytes = 0
         self.constants = {} if constants is None else constants  # by identity: the number and the array
         self.items: list[Any] = []
-        self._rotation = PEAK_BYTES
+        self._rotation = 0
         self._schedule = Schedule()
-        self.is_root = constants is None
-        self._peaks = Peaks(self.scratch)
+        self._peaks = Peaks()
         for n, node in enumerate(plan.nodes):
             if not node.elided:
                 self._node(n, node)
         self._launch()
-        if self._peaks.count:
-            self._clear_peaks()
 
     @property
     def is_pure(self) -> bool:
@@ -187,15 +182,18 @@ class Program:
         where = self._where(node.operands[slot])
         return Symbol(where.number, where.offset + offset)
 
-    def _take_scratch(self, sizes: Sequence[int]) -> list[Symbol]:
-        """Places in the scratch memory, behind those of earlier kernels."""
-        sizes = [-(-n // ALIGN) * ALIGN for n in sizes]
-        if self._rotation + sum(sizes) > ROTATE:
-            self._rotation = PEAK_BYTES
+    def _make_room(self, sizes: Sequence[int]) -> None:
+        """Go back to the start of the scratch memory if these do not fit behind those of earlier kernels."""
+        if self._rotation + sum(map(_aligned, sizes)) > ROTATE:
+            self._rotation = 0
+            self._peaks.forget_all()
+
+    def _take_scratch(self, sizes: Sequence[int], kept: dict[int, Symbol]) -> list[Symbol]:
+        """Places in the scratch memory; ``kept`` has those that are there already."""
         out = []
-        for n in sizes:
-            out.append(Symbol(self.scratch, self._rotation))
-            self._rotation += n
+        for i, n in enumerate(sizes):
+            out.append(kept.get(i, Symbol(self.scratch, self._rotation)))
+            self._rotation += 0 if i in kept else _aligned(n)
         self.scratch_bytes = max(self.scratch_bytes, self._rotation)
         return out
 
@@ -223,30 +221,27 @@ class Program:
             self._peaks.forget_all()
             return
         made = self.lower(node.kind, node.words)
-        scratch = self._take_scratch(made.scratch)
+        self._make_room(made.scratch)
+        places = [(self._at(node, p.slot, p.offset), p) for p in made.peaks]
+        known = self._peaks.find(places)
+        done = {made.peaks[i].find for i in known}
+        kept = {made.peaks[i].scratch: place for i, place in known.items()}
+        scratch = self._take_scratch(made.scratch, kept)
         touched = self._touched(node)
-        places = [(self._at(node, p.slot, p.offset), p) for p in made.peaks] if self.is_root else []
-        done = self._peaks.find(places, scratch)
-        own = [Touch(s, size, True) for s, size in zip(scratch, made.scratch, strict=True)]
+        finder = {p.scratch: p.find for p in made.peaks}
         for k, d in enumerate(made.dispatches):
             if k in done:
                 continue
             entries = [scratch[~slot] if slot < 0 else self._at(node, slot, 0) for slot, _ in d.table]
             placed = [Symbol(e.number, e.offset + off) for e, (_, off) in zip(entries, d.table, strict=True)]
             used = {slot for slot, _ in d.table}
-            parts = [t for slot, t in touched if slot in used] + [t for i, t in enumerate(own) if ~i in used]
+            own = [Touch(s, made.scratch[i], finder.get(i, k) == k) for i, s in enumerate(scratch) if ~i in used]
+            parts = [t for slot, t in touched if slot in used] + own
             self._schedule.add(d, placed, parts, n, _work(node, used))
-        self._peaks.forget([t[:3] for t in (*own, *[t for _, t in touched])])
-
-    def _clear_peaks(self) -> None:
-        """Put a launch in front that sets all peaks to 0."""
-        first = Launches()
-        # a MAP without operands: its one result is a constant
-        words = [1, self._peaks.count, 0, 1, 1, 1, 0, 0, CODES[dtypes.uint32], 0, 4]
-        words += [Registers().number("const"), 0, 0, 0, 0, 0]
-        for d in self.lower(MAP, words).dispatches:
-            first.add(d, [Symbol(self.scratch, offset) for _, offset in d.table], True, 0)
-        self.items.insert(0, first)
+            self._peaks.forget([t[:3] for t in parts])
+        for i, (where, p) in enumerate(places):
+            if i not in known:
+                self._peaks.learn(where, p, scratch[p.scratch], made.scratch[p.scratch])
 
     def _touched(self, node: Node) -> list[tuple[int, Touch]]:
         """What a node reads and writes, by slot.  MAP and ROWS nodes may touch parts of a buffer."""
@@ -346,6 +341,10 @@ class Program:
         """A part that the host runs: it uses this program's scratch memory."""
         self.scratch_bytes = max(self.scratch_bytes, part.scratch_bytes)
         return part
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // ALIGN) * ALIGN
 
 
 def _touched_by_product(node: Node, places: Sequence[Symbol]) -> list[tuple[int, Touch]]:
