@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import funcgrad as fg
+from funcgrad.transforms.collector import CollectorOff
 
 
 @pytest.fixture(autouse=True)
@@ -45,6 +46,13 @@ def test_stays_off_where_the_user_switched_it_off(device: str) -> None:
     gc.disable()
     fg.jit(lambda x: x + 1)(1.0)
     assert not gc.isenabled()
+
+
+def test_on_again_at_the_next_call_after_an_interrupt_that_left_it_off(device: str) -> None:
+    CollectorOff().__enter__()  # the interrupt came before what was inside, so that nothing was left
+    assert not gc.isenabled()
+    fg.jit(lambda x: x + 1)(1.0)
+    assert gc.isenabled()
 
 
 def test_two_threads_that_trace_at_once(device: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from typing import Any
 
@@ -328,3 +329,26 @@ def test_methods_and_partials() -> None:
     assert Model.apply.stats.traces == 1
     with pytest.warns(fg.RetraceWarning, match="static argument 0 changed"):
         close(Model(3.0).apply(X), 3 * X)
+
+
+class HashInterrupted:
+    """A static argument whose n-th hash is interrupted."""
+
+    def __init__(self, n: int) -> None:
+        self.left = n
+
+    def __hash__(self) -> int:
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+        return 7
+
+
+@pytest.mark.parametrize("n", range(1, 9))
+def test_an_interrupt_while_the_cache_compares_keys_leaves_it_whole(n: int) -> None:
+    key = HashInterrupted(n)
+    f = fg.jit(lambda key, x: x * 2.0, static_argnums=0)
+    while key.left > 0:
+        with contextlib.suppress(KeyboardInterrupt):
+            f(key, 1.0)
+    assert [float(f(key, x)) for x in (1.0, 2.0)] == [2.0, 4.0]

@@ -8,33 +8,39 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from types import TracebackType
 
-__all__ = ["COLLECTOR_OFF"]
+__all__ = ["CollectorOff"]
 
 
-class _CollectorOff:
-    """A reentrant context, shared by threads: the last to leave switches the collector on, if the first found it on."""
+class CollectorOff:
+    """A context, made anew for each use: the last to leave switches the collector on, if the first found it on.
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.inside, self.was_on = 0, False
+    Those inside are the ones that are alive: an interrupt may come between entering and what is done inside, so that
+    nothing is left, but it cannot keep the object alive.
+    """
+
+    _lock = threading.Lock()
+    _inside: weakref.WeakSet[CollectorOff] = weakref.WeakSet()
+    _was_on = False  # before the first entered; kept until the last has left
 
     def __enter__(self) -> None:
-        with self.lock:
-            if not self.inside:
-                self.was_on = gc.isenabled()
-                gc.disable()
-            self.inside += 1
+        with self._lock:
+            if not self._others():
+                CollectorOff._was_on |= gc.isenabled()
+            self._inside.add(self)
+            gc.disable()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self.lock:
-            self.inside -= 1
-            if not self.inside and self.was_on:
+        with self._lock:
+            if not self._others() and self._was_on:
                 gc.enable()
+                CollectorOff._was_on = False
+            self._inside.discard(self)
 
-
-# Process-wide, as the collector is; it holds no state between uses.
-COLLECTOR_OFF = _CollectorOff()
+    def _others(self) -> bool:
+        """Whether others are inside."""
+        return any(x is not self for x in self._inside)

@@ -35,6 +35,7 @@ class Entry:
         "out_avals",
         "out_tree",
         "signature",
+        "used",
     )
 
     def __init__(self, signature: Signature, graph: Graph, captured: Sequence[Any], out_tree: tree.TreeDef):
@@ -49,6 +50,7 @@ class Entry:
         self.donated = tuple(sorted(signature.donated))
         self.executable: Any = None
         self.again: Callable[[], Entry] | None = None  # traces once more; where checkpoints fit a budget
+        self.used = 0  # larger for what was looked up later
 
     @property
     def nbytes(self) -> int:

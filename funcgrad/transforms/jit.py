@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import threading
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -27,7 +26,7 @@ from funcgrad.runtime import device as _device
 from funcgrad.runtime.ledger import LEDGER
 from funcgrad.trace import Tracer, Value, bind_all, is_staging, trace
 from funcgrad.transforms.choose import choose
-from funcgrad.transforms.collector import COLLECTOR_OFF
+from funcgrad.transforms.collector import CollectorOff
 from funcgrad.transforms.entry import Entry, upload
 from funcgrad.transforms.explain import explain, report_constants, report_donation, report_fallbacks, report_retrace
 from funcgrad.transforms.fitting import budget_of, deferred, fit_program, planned
@@ -71,7 +70,8 @@ class Jit:
         self.device, self.max_traces, self.strict = options["device"], options["max_traces"], options["strict"]
         self.stats = JitStats()
         self._options, self._choice = options, None if self.device == "auto" else self.device
-        self._entries: OrderedDict[Signature, Entry] = OrderedDict()
+        self._entries: dict[Signature, Entry] = {}  # an OrderedDict is broken by an interrupt while it compares keys
+        self._lookups = 0
         self._last: Entry | None = None
         self._lock = threading.RLock()
         _all.add(self)
@@ -203,7 +203,7 @@ class Jit:
     def _compile(self, entry: Entry) -> Any:
         with self._lock:
             if entry.executable is None:
-                with COLLECTOR_OFF:
+                with CollectorOff():
                     self._fit(entry)
                     executable = entry.device.compile(entry.graph, self._given(entry))
                 k = len(entry.captured)
@@ -238,9 +238,7 @@ class Jit:
         """Forget the entries used longest ago while there are too many, or while they hold too much."""
         held = sum([e.nbytes for e in self._entries.values()])
         while len(self._entries) > 1 and (len(self._entries) > MAX_ENTRIES or held > MAX_BYTES):
-            oldest = next(iter(self._entries.values()))
-            if oldest is newest:
-                break
+            oldest = min([e for e in self._entries.values() if e is not newest], key=lambda e: e.used)
             del self._entries[oldest.signature]
             held -= oldest.nbytes
             if self._last is oldest:
@@ -271,10 +269,10 @@ class Jit:
         with self._lock:
             entry = self._entries.get(signature)
             if entry is None:
-                with COLLECTOR_OFF:
+                with CollectorOff():
                     entry = self._trace(signature, call)
-            else:
-                self._entries.move_to_end(signature)
+            self._lookups += 1
+            entry.used = self._lookups
         return entry, leaves
 
     def _trace(self, signature: Signature, call: Callable[..., Any]) -> Entry:

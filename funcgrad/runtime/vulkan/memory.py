@@ -51,9 +51,11 @@ class Slice:
         self.memory, self.address, self.nbytes = memory, address, nbytes
 
     def __del__(self) -> None:
-        memory = self.memory
-        if memory is not None:
-            memory.give(self.address, self.nbytes)
+        try:
+            memory, address, nbytes = self.memory, self.address, self.nbytes
+        except AttributeError:  # interrupted while it was made
+            return
+        memory.give(address, nbytes)
 
 
 class Memory:
