@@ -139,3 +139,34 @@ def test_products_over_nothing_are_zeros() -> None:
     a, b = np.zeros((3, 5, 0), np.float32), np.zeros((3, 0, 6), np.float32)
     f = lambda a, b: [fnp.transpose(a @ b, (2, 0, 1)).reshape(18, 5) + 1.0]
     check(f, lambda a, b: [np.ones((18, 5))], a, b)
+
+
+@pytest.mark.parametrize("mode", ["clip", "fill"])
+def test_the_gradient_of_one_element_a_row_takes_no_scatter(mode: str) -> None:
+    """Out of range nothing was read in mode "fill", in mode "clip" the nearest."""
+    x, c = normal(5, 7), normal(5, 1)
+    index = np.array([[0], [6], [3], [-9], [9]], np.int32)
+
+    def f(x: Any) -> Any:
+        return fnp.nansum(fnp.take_along_axis(x, index, 1, mode=mode) * c)
+
+    want = np.zeros(x.shape)
+    for row, at in enumerate(index[:, 0]):
+        if mode == "clip" or 0 <= at < 7:
+            want[row, min(max(at, 0), 6)] = c[row, 0]
+    grad = lambda x: [fg.grad(f)(x)]  # noqa: E731
+    check(grad, lambda x: [want], x)
+    assert "scatter" not in kinds(grad, x)
+    several = lambda x: fnp.nansum(fnp.take_along_axis(x, np.repeat(index, 2, 1), 1, mode=mode))  # noqa: E731
+    assert kinds(fg.grad(several), x)["scatter"] == 1
+
+
+def test_a_group_of_constants_takes_no_kernel() -> None:
+    x = normal(4, 6)
+
+    def f(x: Any) -> Any:
+        return fnp.mean(x) * 3.0
+
+    grad = lambda x: [fg.grad(f)(x)]  # noqa: E731
+    assert kinds(grad, x) == {"map": 1}  # the one that writes the result
+    check(grad, lambda x: [np.full(x.shape, 3.0 / 24)], x)

@@ -181,7 +181,13 @@ class Emitter(Contractions, Indexing, Control, Rows):
             else:
                 env[eqn.outputs[0]] = eqn.prim.lower(self, *args)
         outs = [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
-        return self.map(g, [g.load(o) if type(o) is View else o for o in outs], [a.aval for a in graph.outputs])
+        computed = [i for i, o in enumerate(outs) if not (type(o) is View and o.value is not None)]
+        if computed:
+            regs = [g.load(outs[i]) if type(outs[i]) is View else outs[i] for i in computed]
+            results = self.map(g, regs, [graph.outputs[i].aval for i in computed])
+            for i, made in zip(computed, results, strict=True):
+                outs[i] = made
+        return outs
 
     def fused_rows(self, graph: Graph, shape: tuple[int, ...], xs: Sequence[View]) -> list[View]:
         """One ROWS node for pointwise equations of a shape, folds of its last axis and what is computed of these."""
