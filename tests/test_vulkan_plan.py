@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from typing import Any
 
 import numpy as np
@@ -103,3 +104,42 @@ def test_a_loop_of_kernels_is_written_out_and_reads_its_rows() -> None:
     whole = p.items[-1].whole()
     rows = sorted({int(o) for w, o in zip(whole.which, whole.offset, strict=True) if w == 0})
     assert rows == [4 * math.prod(Aval((8,), np.float32).shape) * i for i in range(5)]
+
+
+def shared_bytes(code: bytes) -> int:
+    """What the variables that a group shares take, by the types that a module declares."""
+    words, at = struct.unpack(f"<{len(code) // 4}I", code), 5
+    sizes: dict[int, int] = {}
+    numbers: dict[int, int] = {}
+    total = 0
+    while at < len(words):
+        code_of, (length, op) = words[at : at + (words[at] >> 16)], (words[at] >> 16, words[at] & 0xFFFF)
+        if op in (21, 22):  # an integer or a float of so many bits
+            sizes[code_of[1]] = code_of[2] // 8
+        elif op == 23:  # a vector
+            sizes[code_of[1]] = sizes[code_of[2]] * code_of[3]
+        elif op == 28:  # an array
+            sizes[code_of[1]] = sizes.get(code_of[2], 0) * numbers[code_of[3]]
+        elif op == 32:  # a pointer
+            sizes[code_of[1]] = sizes.get(code_of[3], 0)
+        elif op == 43 and length == 4:  # a constant
+            numbers[code_of[2]] = code_of[3]
+        elif op == 59 and code_of[3] == 4:  # a variable that a group shares
+            total += sizes[code_of[1]]
+        at += length
+    return total
+
+
+@pytest.mark.parametrize("precision", [0, 1, 2])
+def test_groups_on_matrix_units_fit_the_device(precision: int) -> None:
+    most = 0
+    for nbytes in (49152, 32768, 16384, 4096):
+        target = UNITS._replace(shared_bytes=nbytes)
+        used = [
+            shared_bytes(d.code) for d in lower_dot(dot(4096, 4096, 4096, precision), target).dispatches if d.subgroup
+        ]
+        assert all(n <= nbytes for n in used) and (used or nbytes < 16384)
+        most = max([most, *used])
+    assert most > 16384
+    small = lower_dot(dot(4096, 4096, 4096, 0), UNITS._replace(most_invocations=128))
+    assert not any(d.subgroup for d in small.dispatches)

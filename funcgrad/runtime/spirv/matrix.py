@@ -32,6 +32,7 @@ __all__ = ["lower_matrix", "matrix_seconds"]
 SUBGROUP, SIDE = 32, 16
 SPLITS = (1, 2, 4, 8, 16)
 ROW, COLUMN = 0, 1  # layouts
+PADDING = 8  # halves behind a row in shared memory, so that banks differ
 SECOND = 2048.0  # how much larger the second part is kept
 START = 3e-6  # seconds of a launch
 
@@ -59,6 +60,15 @@ class Tile(NamedTuple):
         """Invocations of a group."""
         return SUBGROUP * self.down * self.across
 
+    def fits(self, p: Product, target: Target) -> bool:
+        """Whether blocks of it make up the result, on a device that can run such a group."""
+        parts = 2 if p.precision == 0 else 1
+        shared = (self.m + self.n) * (
+            2 * parts * (self.depth + PADDING) + 8
+        ) + 16  # parts, scales and inverses, the mark
+        enough = shared <= target.shared_bytes and self.threads <= target.most_invocations
+        return enough and p.m % self.m == 0 and p.n % self.n == 0
+
 
 # Measured on an H200 with 4096^3 and smaller ones; the ratios between tiles are what matters.
 TILES = (
@@ -73,12 +83,12 @@ DOUBLE = (  # for elements in two parts
 )
 
 
-def _choices(p: Product) -> list[tuple[Tile, int]]:
+def _choices(p: Product, target: Target) -> list[tuple[Tile, int]]:
     if p.dtype != F32 or not all(_fits(v, p.batch) for v in (p.a, p.b)) or p.k >= 1 << 24:
         return []
     if p.c.dtype != F32 or 1 not in p.c.strides[-2:] or p.c.offset % 16 or any(s % 4 for s in p.c.strides if s != 1):
         return []
-    fitting = [t for t in (TILES if p.precision else DOUBLE) if p.m % t.m == 0 and p.n % t.n == 0]
+    fitting = [t for t in (TILES if p.precision else DOUBLE) if t.fits(p, target)]
     return [(t, s) for t in fitting for s in SPLITS if p.k % (s * t.depth) == 0]
 
 
@@ -107,12 +117,12 @@ def matrix_seconds(p: Product, target: Target) -> float:
     """An estimate of the time, infinite where the matrix units cannot be used."""
     if not target.cooperative or target.subgroup != SUBGROUP or not (p.precision == 2 or target.halves):
         return math.inf
-    return min([_seconds(p, *c) for c in _choices(p)], default=math.inf)
+    return min([_seconds(p, *c) for c in _choices(p, target)], default=math.inf)
 
 
 def lower_matrix(p: Product, target: Target) -> Lowered:
     """The launches of a product, and the bytes of scratch that they need: partial results, and two operands' ranges."""
-    tile, splits = min(_choices(p), key=lambda c: _seconds(p, *c))
+    tile, splits = min(_choices(p, target), key=lambda c: _seconds(p, *c))
     partial = 4 * math.prod(p.batch) * p.m * p.n * splits if splits > 1 else 4
     joining = [join(p, splits, target)] if splits > 1 else []
     if p.precision == 2:
@@ -138,7 +148,7 @@ class _Side:
         self.fast, self.slow = (tile.depth, width) if self.deep else (width, tile.depth)
         self.step = v.strides[free] if self.deep else v.strides[summed]
         self.memory = k.operand(number, "q")
-        self.stride = self.fast + 8  # halves from row to row in shared memory
+        self.stride = self.fast + PADDING  # halves from row to row in shared memory
         a.capability(9)
         self.half = a.type("TypeFloat", 16)
         self.vector, self.wide = a.type("TypeVector", self.half, 4), k.type("q")
