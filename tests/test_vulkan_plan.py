@@ -117,7 +117,7 @@ def shared_bytes(code: bytes) -> int:
         if op in (21, 22):  # an integer or a float of so many bits
             sizes[code_of[1]] = code_of[2] // 8
         elif op == 23:  # a vector
-            sizes[code_of[1]] = sizes[code_of[2]] * code_of[3]
+            sizes[code_of[1]] = sizes.get(code_of[2], 0) * code_of[3]
         elif op == 28:  # an array
             sizes[code_of[1]] = sizes.get(code_of[2], 0) * numbers[code_of[3]]
         elif op == 32:  # a pointer
