@@ -8,6 +8,17 @@ from typing import Any
 import numpy as np
 from map_kernels import BF16, Array, address, ffi, lib, new_kernel
 
+from funcgrad.runtime.kinds import (
+    CUMULATIVE,
+    DOT,
+    DYNAMIC_SLICE,
+    DYNAMIC_UPDATE,
+    REDUCE,
+    SCATTER,
+    SORT,
+    TAKE,
+)
+
 F32, F16, I32, U32, BOOL = 0, 1, 3, 4, 5
 NUMPY: dict[int, Any] = {
     F32: np.float32,
@@ -18,7 +29,6 @@ NUMPY: dict[int, Any] = {
     BOOL: np.bool_,
 }
 FLOATS = (F32, F16, BF16)
-REDUCE, DOT, TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT = range(1, 9)
 
 
 def to_bf16(x: Array) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from funcgrad.runtime import kinds
 
 _ggml = pytest.importorskip("funcgrad.runtime._ggml")
 pytestmark = pytest.mark.ggml
@@ -176,3 +179,20 @@ def test_blas_errors_are_sentences() -> None:
 def test_the_libraries_do_not_name_the_folder_of_their_build() -> None:
     for library in Path(_ggml.__file__).parent.glob("*.so"):
         assert str(ROOT).encode() not in library.read_bytes(), library.name
+
+
+@pytest.mark.parametrize(
+    ("header", "enum", "numbers"),
+    [
+        ("fg.h", "fg_kind", {n: v for n, v in vars(kinds).items() if isinstance(v, int) and v < 100}),
+        ("program.h", "fg_control", {n: v for n, v in vars(kinds).items() if isinstance(v, int) and v >= 100}),
+        ("fg.h", "fg_reduce_op", {name.upper(): v for name, v in kinds.REDUCTIONS.items()}),
+        ("fg.h", "fg_scatter_op", {name.upper(): v for name, v in kinds.SCATTERS.items()}),
+    ],
+)
+def test_the_numbers_are_those_of_the_headers(header: str, enum: str, numbers: dict[str, int]) -> None:
+    text = (ROOT / "funcgrad" / "runtime" / "csrc" / header).read_text()
+    body = re.search(rf"enum {enum} \{{(.*?)\}}", text, re.DOTALL)
+    assert body is not None
+    named = re.findall(r"FG_(?:SCATTER_(?=\w+ = [1-4]))?(\w+) = (\d+)", body[1])
+    assert {name: int(value) for name, value in named} == numbers

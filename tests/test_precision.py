@@ -14,7 +14,7 @@ from funcgrad import lax, nn
 from funcgrad.ir import Equation, Graph, subgraphs
 from funcgrad.passes.pipeline import prepare
 from funcgrad.prims.contract import Conv, DotGeneral
-from funcgrad.runtime.emit_contract import DOT
+from funcgrad.runtime.kinds import DOT
 from funcgrad.runtime.vulkan.emitter import VulkanEmitter
 
 X = np.zeros((2, 8, 8, 4), np.float32)

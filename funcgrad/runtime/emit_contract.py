@@ -12,13 +12,13 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.ir import Aval
 from funcgrad.runtime.emit_core import Core
+from funcgrad.runtime.kinds import DOT
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.views import IOTA, View, coalesce
 
 __all__ = ["Contractions"]
 
 Ints = tuple[int, ...]
-DOT = 2
 
 
 class Contractions(Core):

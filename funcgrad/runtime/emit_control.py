@@ -17,12 +17,12 @@ from funcgrad.ir import Aval, Graph
 from funcgrad.passes.turn import LEAST_STEPS, turned
 from funcgrad.runtime.emit_core import Core
 from funcgrad.runtime.emit_index import Slots
+from funcgrad.runtime.kinds import COND, HOST, LOOP, WHILE
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.views import View
 
-__all__ = ["Control", "HostCall"]
+__all__ = ["COND", "HOST", "LOOP", "WHILE", "Control", "HostCall"]
 
-LOOP, WHILE, COND, HOST = 100, 101, 102, 103
 NOWHERE = (-1, 0)
 
 

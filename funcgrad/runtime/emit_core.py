@@ -12,6 +12,7 @@ import numpy as np
 
 from funcgrad import dtypes
 from funcgrad.ir import Aval, Graph
+from funcgrad.runtime.kinds import MAP, REDUCE, REDUCTIONS
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES, Const, Program
 from funcgrad.runtime.views import IOTA, View, coalesce, row_major
@@ -20,8 +21,6 @@ __all__ = ["Core"]
 
 Ints = tuple[int, ...]
 Code = tuple[int, Sequence[int], Sequence[int]]
-MAP, REDUCE = 0, 1
-REDUCTIONS = {"sum": 0, "max": 1, "min": 2, "prod": 3, "argmax": 4, "argmin": 5, "any": 6, "all": 7, "logsumexp": 8}
 BORDER = 16384  # elements from which padding writes the border only, and not everything twice
 
 

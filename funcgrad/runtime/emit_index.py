@@ -9,6 +9,16 @@ from typing import Any
 from funcgrad import dtypes
 from funcgrad.ir import Aval
 from funcgrad.runtime.emit_core import Core
+from funcgrad.runtime.kinds import (
+    CUMULATIVE,
+    DYNAMIC_SLICE,
+    DYNAMIC_UPDATE,
+    REDUCTIONS,
+    SCATTER,
+    SCATTERS,
+    SORT,
+    TAKE,
+)
 from funcgrad.runtime.plan import Buf
 from funcgrad.runtime.program import CODES, Const
 from funcgrad.runtime.views import IOTA, View
@@ -16,9 +26,7 @@ from funcgrad.runtime.views import IOTA, View
 __all__ = ["Indexing"]
 
 Ints = tuple[int, ...]
-TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT = 3, 4, 5, 6, 7, 8
-SCATTERS = {"set": 0, "add": 1, "mul": 2, "min": 3, "max": 4}
-RUNNING = {"sum": 0, "max": 1, "min": 2, "prod": 3, "logsumexp": 8}
+RUNNING = {name: REDUCTIONS[name] for name in ("sum", "max", "min", "prod", "logsumexp")}
 
 
 class Slots:

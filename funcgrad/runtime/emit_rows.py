@@ -10,6 +10,7 @@ import numpy as np
 from funcgrad import dtypes
 from funcgrad.ir import Aval
 from funcgrad.runtime.emit_core import Core
+from funcgrad.runtime.kinds import ROWS
 from funcgrad.runtime.plan import Buf
 from funcgrad.runtime.program import CODES, Const, Program, Reg
 from funcgrad.runtime.views import IOTA, View, coalesce
@@ -17,7 +18,6 @@ from funcgrad.runtime.views import IOTA, View, coalesce
 __all__ = ["RowProgram", "Rows"]
 
 Ints = tuple[int, ...]
-ROWS = 9
 SPREAD = -1
 FOLDS = {"sum": -2, "max": -3, "min": -4}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from funcgrad.runtime.kinds import MAP
+
 __all__ = ["Levels"]
 
-MAP = 0
 WINDOW = 4  # levels by which a node may come before the latest one
 
 

@@ -11,11 +11,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from funcgrad.runtime.kinds import DOT, MAP, ROWS, TILES
 from funcgrad.runtime.plan import Buf, Node
 
 __all__ = ["tile"]
 
-MAP, DOT, ROWS, TILES = 0, 2, 9, 10
 LEAST_TILES = 8
 LEAST_BYTES = 1 << 20  # of what passes between the nodes: less is in the cache anyway
 MOST_NODES, MOST_MOVED = 60, 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from funcgrad.runtime.kinds import REDUCTIONS
 from funcgrad.runtime.spirv.instructions import BF16, F16, F32, I32, Unsupported
 from funcgrad.runtime.spirv.kernel import Kernel, Shared, Value
 from funcgrad.runtime.spirv.math import exp, log
@@ -11,7 +12,7 @@ from funcgrad.runtime.spirv.pairs import absolute, pair_multiply, two_sum
 
 __all__ = ["FLOATS", "Fold", "GroupFold", "join_all", "make_fold"]
 
-SUM, MAX, MIN, PROD, ARGMAX, ARGMIN, ANY, ALL, LOGSUMEXP = range(9)
+SUM, MAX, MIN, PROD, ARGMAX, ARGMIN, ANY, ALL, LOGSUMEXP = REDUCTIONS.values()
 FLOATS = (F32, F16, BF16)
 State = list[Value]
 

@@ -5,6 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from funcgrad.runtime.kinds import (
+    CUMULATIVE,
+    DOT,
+    DYNAMIC_SLICE,
+    DYNAMIC_UPDATE,
+    MAP,
+    REDUCE,
+    ROWS,
+    SCATTER,
+    SORT,
+    TAKE,
+)
 from funcgrad.runtime.spirv.dot import lower_dot
 from funcgrad.runtime.spirv.index import lower_dynamic_slice, lower_dynamic_update, lower_scatter, lower_take
 from funcgrad.runtime.spirv.instructions import Unsupported
@@ -17,18 +29,18 @@ from funcgrad.runtime.spirv.words import Lowered
 
 __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
 
-# By the number of the kind (``fg_kind`` in csrc/fg.h): from words to dispatches and the bytes of each scratch.
+# From words to dispatches and the bytes of each scratch.
 LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Dispatch], list[int]]]] = {
-    0: lower_map,
-    1: lower_reduce,
-    2: lower_dot,
-    3: lower_take,
-    4: lower_scatter,
-    5: lower_dynamic_slice,
-    6: lower_dynamic_update,
-    7: lower_cumulative,
-    8: lower_sort,
-    9: lower_rows,
+    MAP: lower_map,
+    REDUCE: lower_reduce,
+    DOT: lower_dot,
+    TAKE: lower_take,
+    SCATTER: lower_scatter,
+    DYNAMIC_SLICE: lower_dynamic_slice,
+    DYNAMIC_UPDATE: lower_dynamic_update,
+    CUMULATIVE: lower_cumulative,
+    SORT: lower_sort,
+    ROWS: lower_rows,
 }
 
 
