@@ -156,14 +156,29 @@ def test_kernels_on_the_matrix_units_are_valid(shape: tuple[Any, ...], precision
 
 
 # -- on matrix units -------------------------------------------------------------------------------------------------
-def product(a: Array, b: Array, precision: int) -> Array:
+def product(a: Array, b: Array, precision: int, turned: Sequence[bool] = (False, False)) -> Array:
     """On the matrix units, whether or not they would be chosen."""
     if not (device().target.cooperative and device().target.halves):
         pytest.skip("a device with matrix units is required")
-    out = np.full((a.shape[0], b.shape[1]), 7, np.float32)
-    made = lower_matrix(parse(words(*out.shape, a.shape[1], precision=precision)), device().target)
-    device().run(made, [a, b, out], [out])
+    batch, (m, k), n = a.shape[:-2], a.shape[-2:], b.shape[-1]
+    out = np.full((*batch, m, n), 7, np.float32)
+    made = lower_matrix(parse(words(m, n, k, batch, turned, precision)), device().target)
+    device().run(made, [in_memory(a, turned[0]), in_memory(b, turned[1]), out], [out])
     return out
+
+
+LARGER = [(128, 128, 16384, (), (True, False)), (256, 384, 1024, (), (False, True)), (512, 512, 64, (5,), (True, True))]
+
+
+@pytest.mark.parametrize("shape", [*[s for s in SHAPES if s[2] % 32 == 0], *LARGER])
+@pytest.mark.parametrize(("precision", "bound"), [(0, 1e-6), (1, 2.0**-9)])
+def test_shapes_and_layouts(shape: tuple[Any, ...], precision: int, bound: float) -> None:
+    m, n, k, batch, turned = shape
+    rng = np.random.default_rng(m + n + k)
+    a, b = rng.normal(size=(*batch, m, k)).astype(np.float32), wide(rng, *batch, k, n)
+    b[..., 5] = 0
+    got, want = product(a, b, precision, turned), a.astype(np.float64) @ b.astype(np.float64)
+    assert (np.abs(got - want) <= bound * (np.abs(a).astype(np.float64) @ np.abs(b))).all()
 
 
 def cases() -> dict[str, tuple[Array, Array]]:

@@ -63,9 +63,8 @@ class Tile(NamedTuple):
     def fits(self, p: Product, target: Target) -> bool:
         """Whether blocks of it make up the result, on a device that can run such a group."""
         parts = 2 if p.precision == 0 else 1
-        shared = (self.m + self.n) * (
-            2 * parts * (self.depth + PADDING) + 8
-        ) + 16  # parts, scales and inverses, the mark
+        row = 2 * parts * (self.depth + PADDING) + 8  # bytes: its elements, its scale, the inverse
+        shared = (self.m + self.n) * row + 16  # and the mark
         enough = shared <= target.shared_bytes and self.threads <= target.most_invocations
         return enough and p.m % self.m == 0 and p.n % self.n == 0
 
