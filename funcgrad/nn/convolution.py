@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +16,19 @@ from funcgrad.numpy.promotion import promote_args
 __all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d"]
 
 Init = initializers.Initializer
+base = dataclasses.dataclass(frozen=True, init=False, repr=False, eq=False)  # what modules inherit fields from
 
 
+@base
 class _Conv:
     """What the convolutions share."""
 
+    kernel: Any
+    bias: Any
+    strides: Any = static()
+    padding: Any = static()
+    dilation: Any = static()
+    groups: int = static()
     spatial = 0
     layout = ("", "", "")
 
@@ -61,26 +70,25 @@ class _Conv:
         )
 
     def __call__(self, x: Any) -> Any:
-        me: Any = self
-        if x.ndim != self.spatial + 2 or x.shape[-1] != me.kernel.shape[-2] * me.groups:
+        if x.ndim != self.spatial + 2 or x.shape[-1] != self.kernel.shape[-2] * self.groups:
             raise ShapeError(
                 message(
                     type(self).__name__,
-                    f"rank {self.spatial + 2} with {me.kernel.shape[-2] * me.groups} channels last is required",
+                    f"rank {self.spatial + 2} with {self.kernel.shape[-2] * self.groups} channels last is required",
                     str(tuple(x.shape)),
                 )
             )
-        x, kernel = promote_args(type(self).__name__, x, me.kernel)
+        x, kernel = promote_args(type(self).__name__, x, self.kernel)
         y = lax.conv_general_dilated(
             x,
             kernel,
-            me.strides,
-            me.padding,
-            rhs_dilation=me.dilation,
+            self.strides,
+            self.padding,
+            rhs_dilation=self.dilation,
             dimension_numbers=self.layout,
-            feature_group_count=me.groups,
+            feature_group_count=self.groups,
         )
-        return y if me.bias is None else y + me.bias
+        return y if self.bias is None else y + self.bias
 
 
 def _each(value: Any, n: int) -> tuple[Any, ...]:
@@ -99,12 +107,6 @@ class Conv1d(_Conv):
     (1, 8, 3)
     """
 
-    kernel: Any
-    bias: Any
-    strides: Any = static()
-    padding: Any = static()
-    dilation: Any = static()
-    groups: int = static()
     spatial = 1
     layout = ("NWC", "WIO", "NWC")
     __init__ = _Conv.__init__
@@ -118,12 +120,6 @@ class Conv2d(_Conv):
     (1, 4, 4, 4)
     """
 
-    kernel: Any
-    bias: Any
-    strides: Any = static()
-    padding: Any = static()
-    dilation: Any = static()
-    groups: int = static()
     spatial = 2
     layout = ("NHWC", "HWIO", "NHWC")
     __init__ = _Conv.__init__
@@ -137,20 +133,20 @@ class Conv3d(_Conv):
     (1, 2, 2, 2, 2)
     """
 
-    kernel: Any
-    bias: Any
-    strides: Any = static()
-    padding: Any = static()
-    dilation: Any = static()
-    groups: int = static()
     spatial = 3
     layout = ("NDHWC", "DHWIO", "NDHWC")
     __init__ = _Conv.__init__
 
 
+@base
 class _ConvTranspose:
     """What the transposed convolutions share: the data is spread by the strides, then convolved."""
 
+    kernel: Any
+    bias: Any
+    strides: Any = static()
+    padding: Any = static()
+    dilation: Any = static()
     spatial = 0
 
     def __init__(
@@ -182,13 +178,12 @@ class _ConvTranspose:
         fill(self, kernel=kernel, bias=bias, strides=_each(strides, n), padding=pads, dilation=inner)
 
     def __call__(self, x: Any) -> Any:
-        me: Any = self
-        if x.ndim != self.spatial + 2 or x.shape[-1] != me.kernel.shape[-2]:
-            requirement = f"rank {self.spatial + 2} with {me.kernel.shape[-2]} channels last is required"
+        if x.ndim != self.spatial + 2 or x.shape[-1] != self.kernel.shape[-2]:
+            requirement = f"rank {self.spatial + 2} with {self.kernel.shape[-2]} channels last is required"
             raise ShapeError(message(type(self).__name__, requirement, str(tuple(x.shape))))
-        x, kernel = promote_args(type(self).__name__, x, me.kernel)
-        y = lax.conv_transpose(x, kernel, me.strides, me.padding, me.dilation)
-        return y if me.bias is None else y + me.bias
+        x, kernel = promote_args(type(self).__name__, x, self.kernel)
+        y = lax.conv_transpose(x, kernel, self.strides, self.padding, self.dilation)
+        return y if self.bias is None else y + self.bias
 
 
 @module
@@ -202,11 +197,6 @@ class ConvTranspose1d(_ConvTranspose):
     (1, 16, 3)
     """
 
-    kernel: Any
-    bias: Any
-    strides: Any = static()
-    padding: Any = static()
-    dilation: Any = static()
     spatial = 1
     __init__ = _ConvTranspose.__init__
 
@@ -221,10 +211,5 @@ class ConvTranspose2d(_ConvTranspose):
     (1, 8, 10, 3)
     """
 
-    kernel: Any
-    bias: Any
-    strides: Any = static()
-    padding: Any = static()
-    dilation: Any = static()
     spatial = 2
     __init__ = _ConvTranspose.__init__
