@@ -154,10 +154,10 @@ def test_the_gradient_of_one_element_a_row_takes_no_scatter(mode: str) -> None:
     for row, at in enumerate(index[:, 0]):
         if mode == "clip" or 0 <= at < 7:
             want[row, min(max(at, 0), 6)] = c[row, 0]
-    grad = lambda x: [fg.grad(f)(x)]  # noqa: E731
+    grad = lambda x: [fg.grad(f)(x)]
     check(grad, lambda x: [want], x)
     assert "scatter" not in kinds(grad, x)
-    several = lambda x: fnp.nansum(fnp.take_along_axis(x, np.repeat(index, 2, 1), 1, mode=mode))  # noqa: E731
+    several = lambda x: fnp.nansum(fnp.take_along_axis(x, np.repeat(index, 2, 1), 1, mode=mode))
     assert kinds(fg.grad(several), x)["scatter"] == 1
 
 
@@ -167,6 +167,6 @@ def test_a_group_of_constants_takes_no_kernel() -> None:
     def f(x: Any) -> Any:
         return fnp.mean(x) * 3.0
 
-    grad = lambda x: [fg.grad(f)(x)]  # noqa: E731
+    grad = lambda x: [fg.grad(f)(x)]
     assert kinds(grad, x) == {"map": 1}  # the one that writes the result
     check(grad, lambda x: [np.full(x.shape, 3.0 / 24)], x)

@@ -53,12 +53,15 @@ class Emitter(Contractions, Indexing, Control, Rows):
         self.site = None
         claimed: set[Buf] = set()
         bufs = [self._result(j, v, claimed, donate, pairs) for j, v in enumerate(outs)]
-        nodes = tile(self.nodes) if self.tiled else self.nodes
-        plan = make_plan(nodes, inputs, bufs, donate, pairs, self._copy_node, self.slack)
+        plan = make_plan(self.arranged(bufs), inputs, bufs, donate, pairs, self._copy_node, self.slack)
         if self.tiled:
             plan.measure = ggml.load().scratch_bytes
             plan.events = released(plan) if pairs is None else []
         return plan
+
+    def arranged(self, results: Sequence[Buf]) -> list[Node]:
+        """The nodes as the device runs them."""
+        return tile(self.nodes)
 
     def _result(self, j: int, v: View, claimed: set[Buf], donate: frozenset[int], pairs: dict[int, int] | None) -> Buf:
         """The buffer of a result: the one it is in, if that is nobody else's, or else a copy."""

@@ -23,7 +23,7 @@ from funcgrad.runtime.spirv.instructions import Unsupported
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
 from funcgrad.runtime.spirv.order import lower_cumulative, lower_sort
 from funcgrad.runtime.spirv.pointwise import lower_map
-from funcgrad.runtime.spirv.reduce import lower_reduce
+from funcgrad.runtime.spirv.reduce import lower_map_reduce, lower_reduce
 from funcgrad.runtime.spirv.rows import lower_rows
 from funcgrad.runtime.spirv.words import Lowered
 
@@ -31,6 +31,19 @@ __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
 
 # From words to dispatches and the bytes of each scratch.
 LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Dispatch], list[int]]]] = {
+<<<<<<< /tmp/hw/wt/funcgrad/runtime/spirv/lower.py
+    0: lower_map,
+    1: lower_reduce,
+    2: lower_dot,
+    3: lower_take,
+    4: lower_scatter,
+    5: lower_dynamic_slice,
+    6: lower_dynamic_update,
+    7: lower_cumulative,
+    8: lower_sort,
+    9: lower_rows,
+    11: lower_map_reduce,
+=======
     MAP: lower_map,
     REDUCE: lower_reduce,
     DOT: lower_dot,
@@ -41,6 +54,7 @@ LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Disp
     CUMULATIVE: lower_cumulative,
     SORT: lower_sort,
     ROWS: lower_rows,
+>>>>>>> /tmp/hw/m_head
 }
 
 

@@ -14,7 +14,17 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.folds import ARGMAX, ARGMIN, FLOATS, Fold, GroupFold, State, make_fold
 from funcgrad.runtime.spirv.instructions import MEMORY, SIZES, load, narrow
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable, spread_groups
-from funcgrad.runtime.spirv.words import Lowered, Operand, Table, coordinates, count, read_operand
+from funcgrad.runtime.spirv.pointwise import Registers, iota, run_code
+from funcgrad.runtime.spirv.words import (
+    Lowered,
+    Operand,
+    Program,
+    Table,
+    coordinates,
+    count,
+    read_operand,
+    read_program,
+)
 from funcgrad.runtime.views import coalesce
 
 __all__ = ["lower_reduce"]
@@ -143,6 +153,47 @@ class _Elements(_Source):
         t = self.kind.types[0]
         xs = [x[0].bits(t) for x in loaded]
         return self.kind.several(state, xs, at) if there is None else self.kind.some(state, xs, at, there)
+
+
+class _Computed(_Elements):
+    """Elements that a MAP program computes, in the order of its result, which would be contiguous."""
+
+    def __init__(self, r: Reduction, fold: Fold, p: Program) -> None:
+        super().__init__(r, fold)
+        self.p = p
+
+    def open(self, k: Kernel, table: Table) -> None:
+        self.zero, self.ins = k.const(0, "u"), []
+        for x in self.p.inputs:
+            place = table.place(x, self.p.dims, x.strides) if x.slot >= 0 else None
+            self.ins.append(place and (place, k.operand(place.number, MEMORY[x.dtype])))
+
+    def start(self, result: Value) -> None:
+        kept, n = coordinates(result, self.r.keep), len(self.r.keep)
+        self.base = result.k.const(self.r.given.offset // 4, "u")
+        for x, step in zip(kept, self.r.given.strides[:n], strict=True):
+            self.base = self.base + x * (step // 4)
+        self.same = {n: self._load(n, []) for n, x in enumerate(self.p.inputs) if x.slot >= 0 and not any(x.strides)}
+
+    def _load(self, n: int, at: Sequence[Value]) -> Value:
+        """An input for an element; at none, if it is the same everywhere."""
+        x, where = self.p.inputs[n], self.ins[n]
+        if where is None:
+            return iota(x, at, self.zero)
+        place, memory = where
+        return load(memory, place.element(at, self.zero) if at else self.zero + place.first, x.dtype)
+
+    def get(self, at: Value) -> list[Value]:
+        index = self.base
+        steps = self.r.given.strides[len(self.r.keep) :]
+        for x, step in zip(coordinates(at, self.r.red), steps, strict=True):
+            index = index + x * (step // 4)
+        where = coordinates(index, self.p.dims)
+        regs = Registers(at.k, len(self.p.widths))
+        for n in range(len(self.p.inputs)):
+            regs.set(n, self.same[n] if n in self.same else self._load(n, where))
+        run_code(regs, self.p.code)
+        return [regs.get(self.p.outputs[0][0], "f")]
 
 
 class _States(_Source):
@@ -290,7 +341,14 @@ def by_rows(r: Reduction) -> bool:
     return column != size and r.red[-1] >= r.keep[-1]
 
 
-def lower_reduce(words: Sequence[int], target: Target) -> Lowered:
+def lower_map_reduce(words: Sequence[int], target: Target) -> Lowered:
+    """The dispatches of a REDUCE node whose elements a MAP program computes: the number of its words, they, and the
+    words of the reduction."""
+    n = words[0]
+    return lower_reduce(words[1 + n :], target, read_program(words[1 : 1 + n], rows=False))
+
+
+def lower_reduce(words: Sequence[int], target: Target, elements: Program | None = None) -> Lowered:
     """The dispatches of a REDUCE node: one, or one for segments and one that joins them."""
     r = read(words)
     n_out, n_red = count(r.keep), count(r.red)
@@ -298,7 +356,8 @@ def lower_reduce(words: Sequence[int], target: Target) -> Lowered:
         return Lowered([], [])
     fold = make_fold(r.op, r.given.dtype)
     shape = split(n_out, n_red, by_rows(r), target)
-    first = _Stage(fold, _Elements(r, fold), n_out, n_red, shape, target)
+    source = _Elements(r, fold) if elements is None else _Computed(r, fold, elements)
+    first = _Stage(fold, source, n_out, n_red, shape, target)
     if shape.segments == 1:
         return Lowered([_results(first, r)], [])
     again = split(n_out, shape.segments, n_out == 1, target)._replace(segments=1, segment=shape.segments)

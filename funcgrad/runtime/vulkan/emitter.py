@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from funcgrad.runtime.emit import Emitter
+from funcgrad.runtime.plan import Buf, Node, needed_nodes
+from funcgrad.runtime.vulkan.joined import join_reductions
 
 __all__ = ["VulkanEmitter"]
 
@@ -16,6 +20,10 @@ class VulkanEmitter(Emitter):
     columns = 1 << 28
     aimed = True
     slack = 4 << 20  # kernels of small values need not wait for each other
+
+    def arranged(self, results: Sequence[Buf]) -> list[Node]:
+        """The nodes as the device runs them."""
+        return join_reductions(needed_nodes(self.nodes, results), results)
 
     def precision_words(self, precision: str | None) -> list[int]:
         """The precision as a number: 0 float32, 1 TensorFloat-32 or better, 2 float16."""
