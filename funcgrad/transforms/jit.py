@@ -162,7 +162,8 @@ class Jit:
             outs = executable.run(inputs)
         except AttributeError:  # Gone has nothing that memory has
             for x in (*entry.captured, *[x for x in leaves if type(x) is Array]):
-                _ = x.storage  # raises what happened to it
+                if type(x._storage) is Gone:
+                    raise x._storage.error() from None
             raise
         results = self._results(entry, outs, started, perf_counter() - launched)
         if entry.donated:  # last: until here an interrupt leaves the caller's arrays usable, with the new values
