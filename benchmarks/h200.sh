@@ -32,11 +32,11 @@ run() {
     export PYTHONPATH="$root:$site" PYTHONUNBUFFERED=1 BENCH_WAIT="${BENCH_WAIT:-0}"
     tar -C "$root" -xJf "$at/libraries.tar.xz"
     cd "$root"
-    timeout "${TEST_SECONDS:-200}" "$python" -m pytest -q -p no:cacheprovider tests/test_primitives.py tests/test_vulkan.py -k vulkan 2>&1 | tail -n 30
+    timeout "${TEST_SECONDS:-200}" "$python" -m pytest -q -p no:cacheprovider tests/test_primitives.py tests/test_vulkan.py tests/test_vulkan_products.py -k vulkan 2>&1 | tail -n 30
     cd benchmarks
     for library in ${LIBRARIES:-funcgrad}; do
         for precision in ${PRECISIONS:-float32 tensorfloat32}; do
-            timeout "${BENCH_SECONDS:-100}" "$python" gpu_bench.py "$library" "$precision" ${WORKLOADS:-W1 W2 W3 W4 W6 W9 W10 large-gpt} ||
+            timeout "${BENCH_SECONDS:-100}" "$python" gpu_bench.py "$library" "$precision" ${WORKLOADS:-W1 W2 W3 W4 W5 W6 W9 W10 large-gpt} ||
                 echo "{\"peer\": \"$library $precision\", \"error\": \"failed\"}"
         done
     done
