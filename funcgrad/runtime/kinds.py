@@ -1,4 +1,7 @@
-"""The numbers that csrc/fg.h and csrc/program.h give to kinds of nodes and to what a reduction or a scatter does."""
+"""The numbers that csrc/fg.h and csrc/program.h give to kinds of nodes and to what a reduction or a scatter does.
+
+Nodes of kind MAP_REDUCE are for Vulkan devices alone.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ __all__ = [
     "HOST",
     "LOOP",
     "MAP",
+    "MAP_REDUCE",
     "REDUCE",
     "REDUCTIONS",
     "ROWS",
@@ -23,6 +27,7 @@ __all__ = [
 ]
 
 MAP, REDUCE, DOT, TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT, ROWS, TILES = range(11)
+MAP_REDUCE = 11
 LOOP, WHILE, COND, HOST = range(100, 104)
 REDUCTIONS = {"sum": 0, "max": 1, "min": 2, "prod": 3, "argmax": 4, "argmin": 5, "any": 6, "all": 7, "logsumexp": 8}
 SCATTERS = {"set": 0, "add": 1, "mul": 2, "min": 3, "max": 4}

@@ -11,6 +11,7 @@ from funcgrad.runtime.kinds import (
     DYNAMIC_SLICE,
     DYNAMIC_UPDATE,
     MAP,
+    MAP_REDUCE,
     REDUCE,
     ROWS,
     SCATTER,
@@ -31,19 +32,6 @@ __all__ = ["LOWERINGS", "Dispatch", "Lowered", "Unsupported", "lower"]
 
 # From words to dispatches and the bytes of each scratch.
 LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Dispatch], list[int]]]] = {
-<<<<<<< /tmp/hw/wt/funcgrad/runtime/spirv/lower.py
-    0: lower_map,
-    1: lower_reduce,
-    2: lower_dot,
-    3: lower_take,
-    4: lower_scatter,
-    5: lower_dynamic_slice,
-    6: lower_dynamic_update,
-    7: lower_cumulative,
-    8: lower_sort,
-    9: lower_rows,
-    11: lower_map_reduce,
-=======
     MAP: lower_map,
     REDUCE: lower_reduce,
     DOT: lower_dot,
@@ -54,7 +42,7 @@ LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Disp
     CUMULATIVE: lower_cumulative,
     SORT: lower_sort,
     ROWS: lower_rows,
->>>>>>> /tmp/hw/m_head
+    MAP_REDUCE: lower_map_reduce,
 }
 
 

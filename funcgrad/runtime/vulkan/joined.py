@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from funcgrad import dtypes
+from funcgrad.runtime.kinds import MAP, MAP_REDUCE, REDUCE
 from funcgrad.runtime.plan import Buf, Node
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS
@@ -14,7 +15,6 @@ from funcgrad.runtime.views import row_major
 
 __all__ = ["join_reductions"]
 
-MAP, REDUCE, MAP_REDUCE = 0, 1, 11
 F32 = CODES[dtypes.float32]
 MOST_INPUTS = 6
 MOST_COST = 80  # additions that one element may take
