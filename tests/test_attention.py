@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_nn import close
+from compare import close
 
 import funcgrad as fg
 import funcgrad.numpy as fnp

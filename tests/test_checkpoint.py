@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -27,10 +28,6 @@ POLICIES = {
     "other names": P.save_any_names_but_these("hidden"),
     "both": P.save_from_both_policies(P.dots_saveable, P.save_only_these_names("hidden")),
 }
-
-
-def f32(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 PARAMS = {"w": f32(4, 8), "v": f32(8, 8, seed=1), "b": f32(8, seed=2)}

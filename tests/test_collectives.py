@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import compare
 import numpy as np
 import pytest
 
@@ -14,12 +15,13 @@ from funcgrad import lax
 
 pytestmark = pytest.mark.usefixtures("reference")
 
+
+def close(got: Any, want: Any, tol: float = 1e-10) -> None:
+    compare.close(got, want, tol)
+
+
 X = np.random.default_rng(0).normal(size=(4, 3))
 PERM = [(0, 2), (1, 0), (3, 3)]
-
-
-def close(a: Any, b: Any, tol: float = 1e-10) -> None:
-    np.testing.assert_allclose(np.asarray(a), np.asarray(b), rtol=tol, atol=tol)
 
 
 def permuted(x: Any) -> Any:

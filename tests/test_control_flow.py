@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import close_trees
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -18,13 +19,6 @@ from funcgrad.errors import DTypeError, MissingRule
 pytestmark = pytest.mark.usefixtures("reference")
 
 RNG = np.random.default_rng(0)
-
-
-def close(a: Any, b: Any, tol: float = 1e-10) -> None:
-    for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True):
-        x, y = np.asarray(x), np.asarray(y)
-        assert x.shape == y.shape and x.dtype == y.dtype
-        np.testing.assert_allclose(x, y, rtol=tol, atol=tol)
 
 
 def f64(x: Any) -> Any:
@@ -55,7 +49,7 @@ def test_cond(x: float) -> None:
     """Values and derivatives by the operand and by what is closed over, outside jit and inside."""
     args = f64(x), f64(1.3)
     for wrap in (lambda f: f, fg.jit):
-        close(wrap(both)(*args), f64(py_piecewise(x, 1.3)))
+        close_trees(wrap(both)(*args), f64(py_piecewise(x, 1.3)))
         dx, dk = wrap(fg.grad(both, (0, 1)))(*args)
         np.testing.assert_allclose(float(dx), slope(lambda v: py_piecewise(v, 1.3), x), rtol=1e-8)
         np.testing.assert_allclose(float(dk), slope(lambda v: py_piecewise(x, v), 1.3), rtol=1e-8, atol=1e-12)
@@ -65,8 +59,8 @@ def test_cond(x: float) -> None:
         third = -np.cos(x) * 1.3 if x > 0 else 0.0
         np.testing.assert_allclose(float(wrap(fg.grad(fg.grad(fg.grad(both))))(*args)), third, rtol=1e-10)
         value, tangent = wrap(lambda *a: fg.jvp(both, a, (f64(1.0), f64(2.0))))(*args)
-        close(value, f64(py_piecewise(x, 1.3)))
-        close(tangent, dx + 2.0 * dk)
+        close_trees(value, f64(py_piecewise(x, 1.3)))
+        close_trees(tangent, dx + 2.0 * dk)
 
 
 def test_cond_under_vmap_selects_exactly() -> None:
@@ -77,11 +71,11 @@ def test_cond_under_vmap_selects_exactly() -> None:
 
     xs = np.array([2.0, 0.0, -1.0, 4.0])
     with np.errstate(all="ignore"):
-        close(fg.vmap(guarded)(f64(xs)), f64(np.where(xs > 0, np.log(xs) + np.sqrt(xs), xs * 3)))
+        close_trees(fg.vmap(guarded)(f64(xs)), f64(np.where(xs > 0, np.log(xs) + np.sqrt(xs), xs * 3)))
         want = np.where(xs > 0, 1 / xs + 0.5 / np.sqrt(xs), 3.0)
-    close(fg.vmap(fg.grad(guarded))(f64(xs)), f64(want))
-    close(fg.grad(lambda v: fg.vmap(guarded)(v).sum())(f64(xs)), f64(want))
-    close(fg.jvp(fg.vmap(guarded), (f64(xs),), (f64(np.ones(4)),))[1], f64(want))
+    close_trees(fg.vmap(fg.grad(guarded))(f64(xs)), f64(want))
+    close_trees(fg.grad(lambda v: fg.vmap(guarded)(v).sum())(f64(xs)), f64(want))
+    close_trees(fg.jvp(fg.vmap(guarded), (f64(xs),), (f64(np.ones(4)),))[1], f64(want))
 
 
 def test_vmap_of_operands_keeps_the_branch() -> None:
@@ -95,7 +89,7 @@ def test_vmap_of_operands_keeps_the_branch() -> None:
     graph = fg.make_graph(mapped)(f64(1.0), xs, y)
     assert [e.prim.name for e in graph.eqns if e.prim.name in ("cond", "select")] == ["cond"]
     for p, want in ((1.0, [1.0, 2.0]), (-1.0, [5.0, 5.0])):
-        close(fg.jit(mapped)(f64(p), xs, y), (f64(want), f64([5.0, 5.0])))
+        close_trees(fg.jit(mapped)(f64(p), xs, y), (f64(want), f64([5.0, 5.0])))
 
 
 def test_only_the_taken_branch_runs() -> None:
@@ -105,9 +99,9 @@ def test_only_the_taken_branch_runs() -> None:
         return lax.while_loop(lambda v: v > -1.0, lambda v: v + 1.0, x)
 
     f = lambda p, x: lax.cond(p, forever, lambda x: x * 2.0, x)
-    close(f(False, f64(1.0)), f64(2.0))
-    close(fg.jit(f)(fnp.asarray(False), f64(1.0)), f64(2.0))
-    close(fg.grad(lambda x: f(x < 0, x))(f64(1.0)), f64(2.0))
+    close_trees(f(False, f64(1.0)), f64(2.0))
+    close_trees(fg.jit(f)(fnp.asarray(False), f64(1.0)), f64(2.0))
+    close_trees(fg.grad(lambda x: f(x < 0, x))(f64(1.0)), f64(2.0))
 
 
 def test_cond_saves_only_its_operands() -> None:
@@ -138,10 +132,10 @@ def test_switch_clamps(i: int) -> None:
     want = f64(chosen(0.6)), f64(slope(chosen, 0.6))
     for wrap in (lambda f: f, fg.jit):
         got = wrap(fg.value_and_grad(lambda x, i: lax.switch(i, branches, x)))(f64(0.6), fnp.asarray(i))
-        close(got, want, 1e-9)
-    close(lax.switch(i, branches, f64(0.6)), want[0])
+        close_trees(got, want, 1e-9)
+    close_trees(lax.switch(i, branches, f64(0.6)), want[0])
     mapped = fg.vmap(lambda i, x: lax.switch(i, branches, x), (0, None))(fnp.asarray([i, 1]), f64(0.6))
-    close(mapped, f64([chosen(0.6), 0.36]))
+    close_trees(mapped, f64([chosen(0.6), 0.36]))
     assert int(lax.switch(i, [lambda: 7])) == 7
 
 
@@ -162,10 +156,10 @@ def test_while_loop(jit: bool) -> None:
     f = fg.jit(newton) if jit else newton
     n, root = f(f64(2.0), f64(1.0))
     assert n.dtype == np.int32 and 4 <= int(n) <= 8
-    close(root, f64(np.sqrt(2.0)))
+    close_trees(root, f64(np.sqrt(2.0)))
     value, slope_ = fg.jvp(lambda a: newton(a, f64(1.0))[1], (f64(2.0),), (f64(1.0),))
-    close((value, slope_), (f64(np.sqrt(2.0)), f64(0.5 / np.sqrt(2.0))))
-    close(fg.jacfwd(fg.jacfwd(lambda a: newton(a, f64(1.0))[1]))(f64(2.0)), f64(-0.25 * 2.0**-1.5), 1e-8)
+    close_trees((value, slope_), (f64(np.sqrt(2.0)), f64(0.5 / np.sqrt(2.0))))
+    close_trees(fg.jacfwd(fg.jacfwd(lambda a: newton(a, f64(1.0))[1]))(f64(2.0)), f64(-0.25 * 2.0**-1.5), 1e-8)
 
 
 def test_while_loop_under_vmap() -> None:
@@ -173,11 +167,11 @@ def test_while_loop_under_vmap() -> None:
     a = np.array([2.0, 9.0, 1e6, 1.0])
     n, roots = fg.vmap(newton, (0, None))(f64(a), f64(1.0))
     alone = [newton(f64(v), f64(1.0)) for v in a]
-    close((n, roots), (fnp.stack([m for m, _ in alone]), fnp.stack([r for _, r in alone])))
-    close(roots, f64(np.sqrt(a)))
+    close_trees((n, roots), (fnp.stack([m for m, _ in alone]), fnp.stack([r for _, r in alone])))
+    close_trees(roots, f64(np.sqrt(a)))
     assert len(set(np.asarray(n).tolist())) > 2
     slopes = fg.vmap(lambda v: fg.jvp(lambda a: newton(a, f64(1.0))[1], (v,), (f64(1.0),))[1])(f64(a))
-    close(slopes, f64(0.5 / np.sqrt(a)))
+    close_trees(slopes, f64(0.5 / np.sqrt(a)))
 
 
 def test_a_finished_lane_may_overflow() -> None:
@@ -186,7 +180,7 @@ def test_a_finished_lane_may_overflow() -> None:
         lambda s: s[0] < stop, lambda s: (s[0] + 1, s[1] + 1.0 / (3.0 - s[0].astype("float64"))), (0, f64(0.0))
     )[1]
     sums = np.cumsum([1 / 3, 1 / 2, 1.0])
-    close(fg.vmap(run)(fnp.asarray([1, 2, 3])), f64(sums))
+    close_trees(fg.vmap(run)(fnp.asarray([1, 2, 3])), f64(sums))
 
 
 def test_while_loop_with_only_the_condition_mapped() -> None:
@@ -221,7 +215,7 @@ def test_reverse_mode_past_a_while_that_does_not_matter() -> None:
         return a * n.astype("float64") * lax.stop_gradient(root)
 
     n, root = newton(f64(2.0), f64(1.0))
-    close(fg.grad(f)(f64(2.0)), f64(int(n) * float(root)))
+    close_trees(fg.grad(f)(f64(2.0)), f64(int(n) * float(root)))
 
 
 def factorial_sum(x: Any, n: Any) -> Any:
@@ -231,9 +225,9 @@ def factorial_sum(x: Any, n: Any) -> Any:
 def test_fori_loop_is_the_exponential_series() -> None:
     """Static bounds: exp, and all its derivatives, in reverse mode too."""
     x = f64(0.5)
-    close(factorial_sum(x, 25), f64(np.exp(0.5)))
-    close(fg.grad(lambda x: factorial_sum(x, 25))(x), f64(np.exp(0.5)))
-    close(fg.jit(fg.grad(fg.grad(lambda x: factorial_sum(x, 25))))(x), f64(np.exp(0.5)))
+    close_trees(factorial_sum(x, 25), f64(np.exp(0.5)))
+    close_trees(fg.grad(lambda x: factorial_sum(x, 25))(x), f64(np.exp(0.5)))
+    close_trees(fg.jit(fg.grad(fg.grad(lambda x: factorial_sum(x, 25))))(x), f64(np.exp(0.5)))
     assert any(isinstance(e.prim, Scan) for e in fg.make_graph(lambda x: factorial_sum(x, 25))(x).eqns)
 
 
@@ -241,16 +235,16 @@ def test_fori_loop_with_traced_bounds() -> None:
     x = f64(0.5)
     graph = fg.make_graph(factorial_sum)(x, 25)
     assert any(isinstance(e.prim, While) for e in graph.eqns)
-    close(fg.jit(factorial_sum)(x, 25), f64(np.exp(0.5)))
-    close(fg.jvp(lambda x: fg.jit(factorial_sum)(x, 25), (x,), (f64(1.0),))[1], f64(np.exp(0.5)))
-    close(fg.grad(lambda x: factorial_sum(x, fnp.asarray(25)))(x), f64(np.exp(0.5)))  # concrete outside jit
+    close_trees(fg.jit(factorial_sum)(x, 25), f64(np.exp(0.5)))
+    close_trees(fg.jvp(lambda x: fg.jit(factorial_sum)(x, 25), (x,), (f64(1.0),))[1], f64(np.exp(0.5)))
+    close_trees(fg.grad(lambda x: factorial_sum(x, fnp.asarray(25)))(x), f64(np.exp(0.5)))  # concrete outside jit
     sums = fg.vmap(lambda n: lax.fori_loop(2, n, lambda i, s: s + i, 0))(fnp.asarray([1, 2, 5]))
     assert np.asarray(sums).tolist() == [0, 0, 2 + 3 + 4]
 
 
 def test_fori_loop_without_steps() -> None:
-    close(lax.fori_loop(3, 3, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
-    close(lax.fori_loop(3, -2, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
+    close_trees(lax.fori_loop(3, 3, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
+    close_trees(lax.fori_loop(3, -2, lambda i, x: x / 0.0, f64(2.0)), f64(2.0))
 
 
 def test_dead_results_of_loops_and_branches() -> None:
@@ -265,7 +259,7 @@ def test_dead_results_of_loops_and_branches() -> None:
     graph = fg.make_graph(loop)(*args)
     (eqn,) = [e for e in graph.eqns if isinstance(e.prim, While)]
     assert len(eqn.inputs) == len(eqn.outputs) == 2
-    close(fg.jit(loop)(*args), f64(1.0 + 1 + 2 + 4 + 8))
+    close_trees(fg.jit(loop)(*args), f64(1.0 + 1 + 2 + 4 + 8))
 
     def branch(p: Any, a: Any, b: Any, k: Any) -> Any:
         return lax.cond(p, lambda a, b: (a, fnp.sin(b)), lambda a, b: (-a, k), a, b)[0]
@@ -273,7 +267,7 @@ def test_dead_results_of_loops_and_branches() -> None:
     graph = fg.make_graph(branch)(True, *args)
     (eqn,) = [e for e in graph.eqns if isinstance(e.prim, Cond)]
     assert len(eqn.inputs) == 2 and not eqn.prim.branches[1].eqns
-    close(fg.jit(branch)(False, *args), f64(-1.0))
+    close_trees(fg.jit(branch)(False, *args), f64(-1.0))
 
 
 # -- map and associative_scan ----------------------------------------------------------------------------------------
@@ -285,9 +279,9 @@ def test_map(batch_size: int | None) -> None:
     def f(k: Any, xs: Any) -> Any:
         return lax.map(lambda x: {"y": fnp.sin(x["x"] * k).sum(), "k": k * 2.0}, {"x": xs}, batch_size=batch_size)
 
-    close(f(f64(k), f64(xs)), {"k": f64(np.full(7, 2 * k)), "y": f64(np.sin(xs * k).sum(1))})
+    close_trees(f(f64(k), f64(xs)), {"k": f64(np.full(7, 2 * k)), "y": f64(np.sin(xs * k).sum(1))})
     grads = fg.grad(lambda *a: f(*a)["y"].sum(), (0, 1))(f64(k), f64(xs))
-    close(grads, (f64((np.cos(xs * k) * xs).sum()), f64(np.cos(xs * k) * k)))
+    close_trees(grads, (f64((np.cos(xs * k) * xs).sum()), f64(np.cos(xs * k) * k)))
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 4, 5, 8, 13])
@@ -308,14 +302,14 @@ def test_associative_scan(n: int, reverse: bool, axis: int) -> None:
         acc.append(compose(acc[-1], r))
     acc = acc[::-1] if reverse else acc
     want = [np.stack([r[i] for r in acc], axis) if n else x for i, x in enumerate((a, b))]
-    close(got, tuple(f64(w) for w in want))
+    close_trees(got, tuple(f64(w) for w in want))
 
 
 def test_associative_scan_is_differentiable_and_short() -> None:
     xs = RNG.normal(size=9)
     f = lambda v: (lax.associative_scan(lambda a, b: a * b, v) * f64(np.arange(9.0))).sum()
     numeric = [slope(lambda h, i=i: (np.cumprod(xs + h * np.eye(9)[i]) * np.arange(9.0)).sum(), 0.0) for i in range(9)]
-    close(fg.grad(f)(f64(xs)), f64(numeric), 1e-6)
+    close_trees(fg.grad(f)(f64(xs)), f64(numeric), 1e-6)
     muls = [
         e
         for e in fg.make_graph(lambda v: lax.associative_scan(lambda a, b: a * b, v))(np.ones(1024)).eqns
@@ -417,13 +411,13 @@ def test_disable_jit_runs_loops_in_python() -> None:
 
     xs = f64([0.5, -2.0, 3.0])
     with fg.disable_jit():
-        close(lax.scan(lambda c, x: (c * x, c), 1, xs), (f64(-3.0), f64([1.0, 0.5, -1.0])))
+        close_trees(lax.scan(lambda c, x: (c * x, c), 1, xs), (f64(-3.0), f64([1.0, 0.5, -1.0])))
         value, slope_ = fg.value_and_grad(f)(xs)
-        close(fg.vmap(lambda x: lax.while_loop(lambda v: v < 5.0, lambda v: v * 2.0, x))(xs[2:]), f64([6.0]))
+        close_trees(fg.vmap(lambda x: lax.while_loop(lambda v: v < 5.0, lambda v: v * 2.0, x))(xs[2:]), f64([6.0]))
         with pytest.raises(DTypeError, match="same types"):
             lax.scan(lambda c, x: (c * 1.5, x), fnp.asarray(1), xs)
     assert seen == [3.0, -2.0, 0.5]
     # c: 1, 3, 5, 2.5; the loop doubles 2.5 once; 5 * 5 with the factor held; + 3 xs[0] + (1 + 3 + 5)
-    close(value, f64(5.0 * 5.0 + 1.5 + 9.0))
+    close_trees(value, f64(5.0 * 5.0 + 1.5 + 9.0))
     # d(10 c3 + 3 x0 + c1 + c2), c3 = (c1 - x1) x0, c2 = c1 - x1, c1 = x2
-    close(slope_, f64([10.0 * 5.0 + 3.0, -10.0 * 0.5 - 1.0, 10.0 * 0.5 + 1.0 + 1.0]))
+    close_trees(slope_, f64([10.0 * 5.0 + 3.0, -10.0 * 0.5 - 1.0, 10.0 * 0.5 + 1.0 + 1.0]))

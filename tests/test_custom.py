@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import compare
 import numpy as np
 import pytest
+from compare import f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -15,12 +17,7 @@ pytestmark = pytest.mark.usefixtures("device")
 
 
 def close(got: Any, want: Any, tol: float = 3e-6) -> None:
-    assert np.shape(got) == np.shape(want)
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=tol, atol=tol)
-
-
-def f32(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+    compare.close(got, want, tol)
 
 
 def marked_sin() -> Any:

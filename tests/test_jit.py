@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import close, f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -15,15 +16,6 @@ from funcgrad import lax, tree
 from funcgrad.errors import RetraceError
 
 pytestmark = pytest.mark.usefixtures("device")
-
-
-def f32(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def close(got: Any, want: Any, tol: float = 2e-6) -> None:
-    assert np.shape(got) == np.shape(want)
-    np.testing.assert_allclose(np.asarray(got), np.asarray(want), rtol=tol, atol=tol)
 
 
 X = f32(3)

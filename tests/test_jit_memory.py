@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import close, f32
 from interrupts import check_interrupts
-from test_jit import X, close, f32
+from test_jit import X
 
 import funcgrad as fg
 import funcgrad.numpy as fnp

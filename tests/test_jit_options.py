@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_jit import X, close, f32
+from compare import close, f32
+from test_jit import X
 
 import funcgrad as fg
 import funcgrad.numpy as fnp

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import compare
 import numpy as np
 import pytest
+from compare import f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -16,13 +18,8 @@ from funcgrad.errors import DTypeError, ShapeError
 pytestmark = pytest.mark.usefixtures("device")
 
 
-def f32(*shape: int, seed: int = 0) -> Any:
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
-
-
-def close(got: Any, want: Any, tolerance: float = 1e-5) -> None:
-    assert np.shape(got) == np.shape(want)
-    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
+def close(got: Any, want: Any, tol: float = 1e-5) -> None:
+    compare.close(got, want, tol)
 
 
 # -- convolution -------------------------------------------------------------------------------------------------

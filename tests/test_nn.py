@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import close
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -15,10 +16,6 @@ from funcgrad import io, lax, nn, optim, random
 from funcgrad.errors import ShapeError, TreeError
 
 R = np.random.default_rng(0)
-
-
-def close(a: Any, b: Any, tol: float = 2e-6) -> None:
-    np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=tol, atol=tol)
 
 
 # -- the softmax family ------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compare import close_trees
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -32,14 +33,6 @@ def py_scan(f: Any, init: Any, xs: Any = None, length: int | None = None, revers
 
 def py_cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any) -> Any:
     return true_fun(*operands) if pred else false_fun(*operands)
-
-
-def close(a: Any, b: Any, tol: float = 1e-10) -> None:
-    assert tree.structure(a) == tree.structure(b)
-    for x, y in zip(tree.leaves(a), tree.leaves(b), strict=True):
-        x, y = np.asarray(x), np.asarray(y)
-        assert x.shape == y.shape and x.dtype == y.dtype
-        np.testing.assert_allclose(x, y, rtol=tol, atol=tol)
 
 
 def total(out: Any) -> Any:
@@ -156,7 +149,7 @@ def dot(a: Sequence[Any], b: Sequence[Any]) -> Any:
 @pytest.mark.parametrize("jit", [False, True])
 def test_scan_values(name: str, reverse: bool, jit: bool) -> None:
     fast, slow, args = pair(name, reverse)
-    close((fg.jit(fast) if jit else fast)(*args), slow(*args))
+    close_trees((fg.jit(fast) if jit else fast)(*args), slow(*args))
 
 
 @ALL_SCANS
@@ -176,7 +169,7 @@ def test_scan_gradients(name: str, reverse: bool, remat: bool) -> None:
 
     every = tuple(range(len(args)))
     got = fg.grad(fast, every)(*args)
-    close(got, fg.grad(slow, every)(*args))
+    close_trees(got, fg.grad(slow, every)(*args))
     ts, h = direction(args, 1), 1e-5
     plus, minus = (float(fast(*[x + s * h * t for x, t in zip(args, ts, strict=True)])) for s in (1, -1))
     np.testing.assert_allclose(float(dot(got, ts)), (plus - minus) / (2 * h), rtol=1e-6, atol=1e-7)
@@ -195,13 +188,13 @@ def test_scan_forward_and_second_order(name: str, reverse: bool) -> None:
     def slope(f: Any) -> Any:
         return lambda *a: dot(fg.grad(f, every)(*a), u)
 
-    close(push(fast)(*args), push(slow)(*args))
+    close_trees(push(fast)(*args), push(slow)(*args))
     y, linear = fg.linearize(fast, *args)
-    close((y, linear(*t)), fg.jvp(slow, args, t))
-    close(push(slope(fast))(*args), push(slope(slow))(*args))  # forward over reverse
-    close(fg.grad(push(fast), every)(*args), fg.grad(push(slow), every)(*args))  # reverse over forward
-    close(fg.grad(slope(fast), every)(*args), fg.grad(slope(slow), every)(*args))  # reverse over reverse
-    close(push(push(fast))(*args), push(push(slow))(*args))  # forward over forward
+    close_trees((y, linear(*t)), fg.jvp(slow, args, t))
+    close_trees(push(slope(fast))(*args), push(slope(slow))(*args))  # forward over reverse
+    close_trees(fg.grad(push(fast), every)(*args), fg.grad(push(slow), every)(*args))  # reverse over forward
+    close_trees(fg.grad(slope(fast), every)(*args), fg.grad(slope(slow), every)(*args))  # reverse over reverse
+    close_trees(push(push(fast))(*args), push(push(slow))(*args))  # forward over forward
 
 
 @pytest.mark.parametrize("name", ["swapping", "no_rows", "normalised"])
@@ -211,14 +204,14 @@ def test_scan_third_order(name: str) -> None:
     def third(f: Any) -> Any:
         return fg.grad(lambda a: total(fg.grad(lambda b: total(fg.grad(f)(b, *args[1:])))(a)))
 
-    close(third(fast)(args[0]), third(slow)(args[0]))
+    close_trees(third(fast)(args[0]), third(slow)(args[0]))
 
 
 @pytest.mark.parametrize("name", ["swapping", "no_rows"])
 def test_scan_hessian_under_jit(name: str) -> None:
     fast, slow, args = losses(name)
     every = tuple(range(len(args)))
-    close(fg.jit(fg.hessian(fast, every))(*args), fg.hessian(slow, every)(*args))
+    close_trees(fg.jit(fg.hessian(fast, every))(*args), fg.hessian(slow, every)(*args))
 
 
 @ALL_SCANS
@@ -231,12 +224,12 @@ def test_scan_vmap(name: str, reverse: bool) -> None:
         axes = [0 if mask >> i & 1 else None for i in every]
         batch = [fnp.stack([x, x * 1.25, x - 0.5]) if a == 0 else x for x, a in zip(args, axes, strict=True)]
         rows = [[x[i] if a == 0 else x for x, a in zip(batch, axes, strict=True)] for i in range(3)]
-        close(fg.vmap(fast, axes)(*batch), fnp.stack([slow(*r) for r in rows]))
+        close_trees(fg.vmap(fast, axes)(*batch), fnp.stack([slow(*r) for r in rows]))
         per_row = [fg.grad(slow, every)(*r) for r in rows]
-        close(fg.vmap(fg.grad(fast, every), axes)(*batch), tree.map(lambda *g: fnp.stack(g), *per_row))
+        close_trees(fg.vmap(fg.grad(fast, every), axes)(*batch), tree.map(lambda *g: fnp.stack(g), *per_row))
     joint = fg.grad(lambda *b: fg.vmap(fast, axes)(*b).sum(), every)(*batch)
     sums = [fnp.stack(g) if a == 0 else sum(g) for g, a in zip(zip(*per_row, strict=True), axes, strict=True)]
-    close(joint, tuple(sums))
+    close_trees(joint, tuple(sums))
 
 
 def test_scan_outputs_are_mapped_where_they_depend_on_it() -> None:
@@ -244,8 +237,8 @@ def test_scan_outputs_are_mapped_where_they_depend_on_it() -> None:
     xs = fnp.asarray(RNG.normal(size=(2, 3)))
     carry, ys = fg.vmap(lambda x: lax.scan(lambda c, v: (c + v, (c * v, 1.0)), 0.0, x))(xs)
     sums = np.cumsum(np.asarray(xs), 1)
-    close(carry, fnp.asarray(sums[:, -1]))
-    close(ys, (fnp.asarray((sums - xs) * np.asarray(xs)), fnp.asarray(np.ones((2, 3)))))
+    close_trees(carry, fnp.asarray(sums[:, -1]))
+    close_trees(ys, (fnp.asarray((sums - xs) * np.asarray(xs)), fnp.asarray(np.ones((2, 3)))))
 
 
 @pytest.mark.parametrize("length", [0, 1, 3])
@@ -259,17 +252,17 @@ def test_scan_lengths_and_unrolling(length: int, unroll: Any) -> None:
     c, x = fnp.asarray(2.0, dtype=np.float64), fnp.asarray(RNG.normal(size=(length, 2)).sum(1))
     got = f(lax.scan, unroll=unroll)(c, x)
     want = f(py_scan)(c, x) if length else (c, {"y": fnp.asarray(np.zeros(0))})
-    close(got, want)
+    close_trees(got, want)
     grads = fg.grad(lambda c, x: total(f(lax.scan, unroll=unroll)(c, x)), (0, 1))(c, x)
     if length:
-        close(grads, fg.grad(lambda c, x: total(f(py_scan)(c, x)), (0, 1))(c, x))
+        close_trees(grads, fg.grad(lambda c, x: total(f(py_scan)(c, x)), (0, 1))(c, x))
     else:
-        close(grads, (fg.grad(total)(c), x))
+        close_trees(grads, (fg.grad(total)(c), x))
 
 
 def test_scan_python_scalars_take_the_type_of_the_carry() -> None:
-    close(lax.scan(lambda c, x: (c + x, None), 0, np.arange(3.0))[0], fnp.asarray(3.0, dtype=np.float64))
-    close(lax.scan(lambda c, x: (0, c), np.float64(1.5), np.arange(2.0)), (np.float64(0.0), np.array([1.5, 0.0])))
+    close_trees(lax.scan(lambda c, x: (c + x, None), 0, np.arange(3.0))[0], fnp.asarray(3.0, dtype=np.float64))
+    close_trees(lax.scan(lambda c, x: (0, c), np.float64(1.5), np.arange(2.0)), (np.float64(0.0), np.array([1.5, 0.0])))
 
 
 # -- nesting ---------------------------------------------------------------------------------------------------------
@@ -303,14 +296,14 @@ def test_nested(sign: float) -> None:
     fast, slow = run(lax.scan, lax.cond), run(py_scan, py_cond)
     args = [fnp.asarray(x) for x in (np.array(0.8), np.array(0.6 * sign), RNG.normal(size=(3, 4)))]
     t = direction(args, 4)
-    close(fast(*args), slow(*args))
-    close(fg.grad(fast, (0, 1, 2))(*args), fg.grad(slow, (0, 1, 2))(*args))
-    close(fg.jit(fg.grad(fast, (0, 1, 2)))(*args), fg.grad(slow, (0, 1, 2))(*args))
-    close(fg.jvp(fast, args, t), fg.jvp(slow, args, t))
-    close(fg.jit(fg.hessian(fast, (0, 1)))(*args), fg.hessian(slow, (0, 1))(*args))
+    close_trees(fast(*args), slow(*args))
+    close_trees(fg.grad(fast, (0, 1, 2))(*args), fg.grad(slow, (0, 1, 2))(*args))
+    close_trees(fg.jit(fg.grad(fast, (0, 1, 2)))(*args), fg.grad(slow, (0, 1, 2))(*args))
+    close_trees(fg.jvp(fast, args, t), fg.jvp(slow, args, t))
+    close_trees(fg.jit(fg.hessian(fast, (0, 1)))(*args), fg.hessian(slow, (0, 1))(*args))
     batch = [fnp.stack([x, -x, x * 0.5]) for x in args]
     rows = [fg.grad(slow, (0, 1, 2))(*[b[i] for b in batch]) for i in range(3)]
-    close(fg.vmap(fg.grad(fast, (0, 1, 2)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
+    close_trees(fg.vmap(fg.grad(fast, (0, 1, 2)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
 
 
 # -- on a device -----------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_scan import close, direction, dot, py_scan
+from compare import close_trees
+from test_scan import direction, dot, py_scan
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -127,21 +128,21 @@ def arguments() -> list[Any]:
 @pytest.mark.parametrize("jit", [False, True])
 def test_value_and_gradient(program: Any, jit: bool) -> None:
     fast, slow = fg.value_and_grad(program(lax.scan), (0, 1)), fg.value_and_grad(program(py_scan), (0, 1))
-    close((fg.jit(fast) if jit else fast)(*arguments()), slow(*arguments()))
+    close_trees((fg.jit(fast) if jit else fast)(*arguments()), slow(*arguments()))
 
 
 @EVERY
 def test_vmap_of_gradient(program: Any) -> None:
     batch = [fnp.stack([x, -x]) for x in arguments()]
     rows = [fg.grad(program(py_scan), (0, 1))(*[b[i] for b in batch]) for i in range(2)]
-    close(fg.vmap(fg.grad(program(lax.scan), (0, 1)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
+    close_trees(fg.vmap(fg.grad(program(lax.scan), (0, 1)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p not in (custom, solver)], ids=lambda p: p.__name__)
 def test_forward_mode(program: Any) -> None:
     args = arguments()
     t = direction(args, 1)
-    close(fg.jvp(program(lax.scan), args, t), fg.jvp(program(py_scan), args, t))
+    close_trees(fg.jvp(program(lax.scan), args, t), fg.jvp(program(py_scan), args, t))
 
 
 @pytest.mark.parametrize("program", [p for p in PROGRAMS if p not in FIRST_ORDER], ids=lambda p: p.__name__)
@@ -153,7 +154,7 @@ def test_second_order(program: Any) -> None:
         lambda p: fg.grad(lambda *a: fg.jvp(p, a, t)[1], (0, 1))(*args),
         lambda p: fg.grad(lambda *a: dot(fg.grad(p, (0, 1))(*a), t), (0, 1))(*args),
     ):
-        close(f(program(lax.scan)), f(program(py_scan)))
+        close_trees(f(program(lax.scan)), f(program(py_scan)))
 
 
 def test_random_keys_in_a_loop() -> None:
@@ -168,7 +169,7 @@ def test_random_keys_in_a_loop() -> None:
 
     c = arguments()[0]
     for f in (lambda g: g, fg.jit, fg.grad, lambda g: fg.jit(fg.grad(g))):
-        close(f(walk(lax.scan))(c), f(walk(py_scan))(c))
+        close_trees(f(walk(lax.scan))(c), f(walk(py_scan))(c))
 
 
 def constant_results(scan: Any) -> Any:
@@ -215,10 +216,10 @@ def test_corner_cases(program: Any) -> None:
     args = [fnp.asarray(np.array(1.3)), fnp.asarray(XS[0])]
     t = direction(args, 3)
     fast, slow = program(lax.scan), program(py_scan)
-    close(fast(*args), slow(*args))
-    close(fg.grad(fast, (0, 1))(*args), fg.grad(slow, (0, 1))(*args))
-    close(fg.jvp(fast, args, t), fg.jvp(slow, args, t))
-    close(fg.hessian(fast, (0, 1))(*args), fg.hessian(slow, (0, 1))(*args))
+    close_trees(fast(*args), slow(*args))
+    close_trees(fg.grad(fast, (0, 1))(*args), fg.grad(slow, (0, 1))(*args))
+    close_trees(fg.jvp(fast, args, t), fg.jvp(slow, args, t))
+    close_trees(fg.hessian(fast, (0, 1))(*args), fg.hessian(slow, (0, 1))(*args))
     batch = [fnp.stack([x, x * 0.5]) for x in args]
     rows = [fg.grad(slow, (0, 1))(*[b[i] for b in batch]) for i in range(2)]
-    close(fg.vmap(fg.grad(fast, (0, 1)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))
+    close_trees(fg.vmap(fg.grad(fast, (0, 1)))(*batch), tree.map(lambda *g: fnp.stack(g), *rows))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from compare import f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
@@ -22,11 +23,6 @@ def equal(got: Any, want: Any, tol: float = 2e-6) -> None:
     for (path, g), w in zip(tree.leaves_with_path(got), tree.leaves(want), strict=True):
         assert np.shape(g) == np.shape(w), tree.keystr(path)
         np.testing.assert_allclose(np.asarray(g), np.asarray(w), rtol=tol, atol=tol, err_msg=tree.keystr(path))
-
-
-def f32(*shape: int, seed: int = 0) -> Any:
-    """An array of the field's usual size of numbers."""
-    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
 
 class Pair(NamedTuple):

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_transforms import equal, f32
+from compare import f32
+from test_transforms import equal
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
