@@ -9,9 +9,9 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from funcgrad.errors import FileFormatError, message
+from funcgrad.errors import DTypeError, FileFormatError, message
 
-__all__ = ["Entry", "Source", "bad", "check_shape", "check_spans", "shown"]
+__all__ = ["Entry", "Source", "bad", "check_shape", "check_spans", "shown", "unknown_dtype"]
 
 MAX_RANK = 32  # numpy's limit before its version 2
 MAX_SIZE = 2**59  # elements of eight bytes then fit numpy, also when a size is 0
@@ -29,6 +29,13 @@ class Entry(NamedTuple):
 def bad(path: Any, requirement: str, got: Any = "") -> FileFormatError:
     """The error for a file that does not follow its format."""
     return FileFormatError(message(f"load {os.path.basename(os.fspath(path))}", requirement, shown(got)))
+
+
+def unknown_dtype(path: Any, name: str, dtype: str, known: Iterable[str]) -> DTypeError:
+    """The error for a tensor of a dtype that cannot be read."""
+    requirement = f"{shown(name)}: one of {', '.join(known)} is required"
+    what = f"load {os.path.basename(os.fspath(path))}"
+    return DTypeError(message(what, requirement, dtype, "leave it out with paths="))
 
 
 def shown(x: Any) -> str:

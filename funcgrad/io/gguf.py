@@ -13,9 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from funcgrad.errors import DTypeError, message
 from funcgrad.io.blocks import BLOCKS
-from funcgrad.io.entries import Entry, Source, bad, check_shape, check_spans, shown
+from funcgrad.io.entries import Entry, Source, bad, check_shape, check_spans, shown, unknown_dtype
 
 __all__ = ["PLAIN", "SCALARS", "GGUFReader"]
 
@@ -147,9 +146,7 @@ class GGUFReader:
         entry = self.entries[name]
         kind = NUMBERS.get(entry.dtype)
         if kind is None:
-            known = f"one of {', '.join(NUMBERS)} is required"
-            what = f"load {os.path.basename(os.fspath(self.path))}"
-            raise DTypeError(message(what, f"{shown(name)}: {known}", entry.dtype, "leave it out with paths="))
+            raise unknown_dtype(self.path, name, entry.dtype, NUMBERS)
         data = self.source.read_span(entry.begin, entry.end)
         if kind in PLAIN:
             return data.view(PLAIN[kind][1]).reshape(entry.shape)

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from funcgrad import dtypes
-from funcgrad.errors import DTypeError, message
-from funcgrad.io.entries import Entry, Source, bad, check_shape, check_spans, shown
+from funcgrad.io.entries import Entry, Source, bad, check_shape, check_spans, shown, unknown_dtype
 
 __all__ = ["SafetensorsReader", "write_safetensors"]
 
@@ -65,9 +64,7 @@ class SafetensorsReader:
         entry = self.entries[name]
         dtype = DTYPES.get(entry.dtype)
         if dtype is None:
-            what = f"load {os.path.basename(os.fspath(self.path))}"
-            known = f"one of {', '.join(DTYPES)} is required"
-            raise DTypeError(message(what, f"{shown(name)}: {known}", entry.dtype, "leave it out with paths="))
+            raise unknown_dtype(self.path, name, entry.dtype, DTYPES)
         data = self.source.read_span(entry.begin, entry.end)
         if dtype == np.bool_:
             data = np.not_equal(data, 0)
