@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -47,11 +48,11 @@ def random_box(rng: np.random.Generator) -> Box:
     return int(rng.integers(2)), int(rng.integers(24)) * 4 - low, dims, strides, bool(rng.integers(2))
 
 
-def levels(nodes: list[list[Box]]) -> tuple[list[int], list[int]]:
+def levels(nodes: list[list[Box]], work: Sequence[int] = ()) -> tuple[list[int], list[int]]:
     """The nodes in the order in which they are launched, and how many barriers come before each."""
     schedule, launches = Schedule(), Launches()
     for n, boxes in enumerate(nodes):
-        schedule.add(Dispatch(b"", (1, 1, 1), ()), [], [touch(b) for b in boxes], n)
+        schedule.add(Dispatch(b"", (1, 1, 1), ()), [], [touch(b) for b in boxes], n, work[n] if work else 0)
     schedule.launch(launches)
     whole = launches.whole()
     return whole.nodes.tolist(), np.cumsum(whole.barrier).tolist()
@@ -61,7 +62,7 @@ def levels(nodes: list[list[Box]]) -> tuple[list[int], list[int]]:
 def test_kernels_that_share_bytes_keep_their_order_with_a_barrier_between(seed: int) -> None:
     rng = np.random.default_rng(seed)
     nodes = [[random_box(rng) for _ in range(rng.integers(1, 4))] for _ in range(30)]
-    order, at = levels(nodes)
+    order, at = levels(nodes, rng.integers(0, 3, 30).tolist())
     assert sorted(order) == list(range(len(nodes)))
     interval = dict(zip(order, at, strict=True))
     for (i, first), (j, second) in itertools.combinations(enumerate(nodes), 2):
@@ -95,6 +96,34 @@ def test_a_kernel_moves_before_those_that_wait() -> None:
         [(1, 0, (1,), (4,), True)],
     ]
     assert levels(chain) == ([0, 3, 1, 2], [1, 1, 2, 3])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_there_are_no_more_barriers_than_the_longest_chain(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    nodes: list[list[Box]] = [
+        [(0, int(rng.integers(200)) * 4, (int(rng.integers(1, 20)),), (4,), bool(rng.integers(2))) for _ in range(2)]
+        for _ in range(25)
+    ]
+    longest: list[int] = []
+    for node in nodes:
+        before = [
+            length
+            for length, other in zip(longest, nodes, strict=False)
+            if any((a[-1] or b[-1]) and bytes_of(a) & bytes_of(b) for a, b in itertools.product(node, other))
+        ]
+        longest.append(1 + max(before, default=0))
+    _, at = levels(nodes, rng.integers(0, 3, 25).tolist())
+    assert max(at) == max(longest)
+
+
+def test_what_nothing_waits_for_runs_beside_the_next_work() -> None:
+    chain: list[list[Box]] = [[(0, 0, (8,), (4,), True)] for _ in range(4)]
+    aside: list[list[Box]] = [[(1, 0, (8,), (4,), True)], [(1, 0, (8,), (4,), False), (2, 0, (8,), (4,), True)]]
+    nodes = [chain[0], aside[0], aside[1], *chain[1:]]
+    assert levels(nodes) == ([0, 1, 2, 3, 4, 5], [1, 1, 2, 2, 3, 4])
+    order, at = levels(nodes, [0, 0, 0, 7, 0, 9])  # the second and the last of the chain have work
+    assert order == [0, 3, 1, 4, 5, 2] and at == [1, 2, 2, 3, 4, 4]
 
 
 def test_every_launch_of_a_program_is_there_and_waits_for_its_own_first_half() -> None:

@@ -1,4 +1,4 @@
-"""The order in which kernels run: each as early as the memory that it reads and writes allows.
+"""The order in which kernels run: as early as the memory that they read and write allows, or beside a longer one.
 
 Kernels between two barriers run side by side, and a barrier costs as much as a small kernel.  So kernels are put into
 levels, each one behind the last level that has something which it must wait for; the levels are then run one after
@@ -8,7 +8,7 @@ another.  What must wait for what is told by addresses alone, so memory that is 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.kernel import Dispatch
@@ -121,35 +121,43 @@ class _Memory:
 
 
 class _Waiting(NamedTuple):
-    """A launch that has its level, and how much there is to do."""
+    """A launch that is to come, and how much there is to do."""
 
-    level: int
     work: int
+    touched: Sequence[Touch]
     dispatch: Dispatch
     entries: Sequence[Symbol]
     node: int
 
 
+def _levels(
+    all_touched: Iterable[Sequence[Touch]], wish: Callable[[int, int], int] = lambda n, level: level
+) -> list[int]:
+    """The level of each launch; ``wish`` may delay the n-th, which could come at a level."""
+    memories: dict[int, _Memory] = {}
+    out: list[int] = []
+    for touched in all_touched:
+        own = [memories.setdefault(t.where.number, _Memory()) for t in touched]
+        level = wish(len(out), 1 + max([m.latest(t) for m, t in zip(own, touched, strict=True)], default=-1))
+        for m, t in zip(own, touched, strict=True):
+            m.note(t, level)
+        out.append(level)
+    return out
+
+
 class Schedule:
-    """Launches that are to come, by level."""
+    """Launches that are to come."""
 
     def __init__(self) -> None:
-        self._memories: dict[int, _Memory] = {}
         self._waiting: list[_Waiting] = []
 
-    def add(self, d: Dispatch, entries: Sequence[Symbol], touched: Sequence[Touch], node: int, work: int = 0) -> int:
-        """Take a launch, what its table has, and what it touches; return its level.
+    def add(self, d: Dispatch, entries: Sequence[Symbol], touched: Sequence[Touch], node: int, work: int = 0) -> None:
+        """Take a launch, what its table has, and what it touches.
 
         Those with more ``work`` come first in their level: the device has nothing else to do then, and spreads their
         groups evenly.
         """
-        touched = [t for t in touched if t.nbytes]
-        memories = [self._memories.setdefault(t.where.number, _Memory()) for t in touched]
-        level = 1 + max([m.latest(t) for m, t in zip(memories, touched, strict=True)], default=-1)
-        for m, t in zip(memories, touched, strict=True):
-            m.note(t, level)
-        self._waiting.append(_Waiting(level, work, d, entries, node))
-        return level
+        self._waiting.append(_Waiting(work, [t for t in touched if t.nbytes], d, entries, node))
 
     @property
     def is_empty(self) -> bool:
@@ -158,8 +166,27 @@ class Schedule:
 
     def launch(self, launches: Launches) -> None:
         """Append the launches, one level behind another; the first waits for whatever was before."""
+        levels = self._levels()
         before = -1
-        for level, _, d, entries, node in sorted(self._waiting, key=lambda w: (w.level, -w.work)):
-            launches.add(d, entries, level != before, node)
-            before = level
-        self._memories, self._waiting = {}, []
+        for n in sorted(range(len(levels)), key=lambda n: (levels[n], -self._waiting[n].work)):
+            w = self._waiting[n]
+            launches.add(w.dispatch, w.entries, levels[n] != before, w.node)
+            before = levels[n]
+        self._waiting = []
+
+    def _levels(self) -> list[int]:
+        """The level of each launch: the first that it can have, or if nothing waits for it, a later one with work.
+
+        Beside a small kernel another costs as much again; beside a product it is done while the product runs.
+        """
+        touched = [w.touched for w in self._waiting]
+        early = _levels(touched)
+        latest = max(early, default=0)
+        late = [latest - level for level in reversed(_levels(reversed(touched)))]
+        busy = sorted({early[n] for n, w in enumerate(self._waiting) if w.work and early[n] == late[n]})
+
+        def wish(n: int, level: int) -> int:
+            k = bisect_left(busy, level)
+            return busy[k] if not self._waiting[n].work and k < len(busy) and busy[k] <= late[n] else level
+
+        return _levels(touched, wish)
