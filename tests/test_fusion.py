@@ -237,6 +237,20 @@ def test_a_mask_is_kept_where_the_result_is_not() -> None:
     assert len(kept_masks(graph)) >= 3
 
 
+def test_a_mask_that_is_read_before_the_result_is_not_made_from_it() -> None:
+    x, n = np.linspace(-1, 1, 12, dtype=F32), np.arange(12, dtype=F32)
+
+    def fun(x: Any, n: Any) -> Any:
+        (slope,) = fg.vjp(fg.nn.relu, x)[1](n)  # the rectifier itself is not needed here
+        return fnp.sin(slope), fg.nn.relu(x), fg.vjp(fg.nn.relu, x)[1](2 * n)[0]
+
+    graph = simplify(graph_of(fun, x, n))
+    check_graph(masks(graph))
+    want = [np.sin(np.where(x > 0, n, 0)), np.maximum(x, 0), np.where(x > 0, 2 * n, 0)]
+    for got, w in zip(fg.jit(fun)(x, n), want, strict=True):
+        np.testing.assert_allclose(np.asarray(got), w, rtol=1e-6)
+
+
 def test_masks_made_again_are_the_same() -> None:
     x = np.resize(SPECIAL, (4, 30))
     n = np.random.default_rng(0).normal(size=(4, 30)).astype(F32)

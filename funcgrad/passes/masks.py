@@ -28,15 +28,15 @@ def masks(graph: Graph) -> Graph:
             if isinstance(a, Var):
                 uses.setdefault(a, []).append(n)
     kept = set(graph.outputs)
-    again: dict[Var, Var] = {}  # mask: result that it is made from
+    again: dict[Var, tuple[int, Var]] = {}  # mask: the result that it is made from, and where that is computed
     for mask, (made, at, result) in rectified.items():
-        late = [n for n in uses[mask] if n != at]
+        late = [n for n in uses[mask] if n > at]
         if not late or mask in kept:
             continue
         end = late[-1] if result in kept else max(uses.get(result, [at]))
         if result.aval.nbytes * max(0, late[-1] - end) < mask.aval.nbytes * (late[-1] - made):
-            again[mask] = result
-    return _remade(graph, again, {at for _, at, _ in rectified.values()}) if again else graph
+            again[mask] = at, result
+    return _remade(graph, again) if again else graph
 
 
 def _rectified(graph: Graph) -> dict[Var, tuple[int, int, Var]]:
@@ -58,18 +58,18 @@ def _is_zero(a: Any) -> bool:
     return isinstance(a, Literal) and a.item() == 0 and math.copysign(1.0, a.item()) > 0
 
 
-def _remade(graph: Graph, again: dict[Var, Var], own: set[int]) -> Graph:
-    """The graph with these masks made again before they are read, except where the result itself is computed."""
+def _remade(graph: Graph, again: dict[Var, tuple[int, Var]]) -> Graph:
+    """The graph with these masks made again before they are read, once the result itself has been computed."""
     fresh: dict[Any, Var] = {}
     out: list[Equation] = []
     for n, eqn in enumerate(graph.eqns):
-        if n in own or not any(a in again for a in eqn.inputs):
+        masks_here = [a for a in eqn.inputs if isinstance(a, Var) and a in again and n > again[a][0]]
+        if not masks_here:
             out.append(eqn)
             continue
-        for a in eqn.inputs:
-            if a in again and a not in fresh:
-                assert isinstance(a, Var)
-                result = again[a]
+        for a in masks_here:
+            if a not in fresh:
+                result = again[a][1]
                 fresh[a] = Var(a.aval)
                 out.append(Equation(Le(), [result, Literal(0, result.aval.dtype)], [fresh[a]], eqn.site))
         out.append(Equation(eqn.prim, [fresh.get(a, a) for a in eqn.inputs], eqn.outputs, eqn.site))

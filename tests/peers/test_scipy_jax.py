@@ -315,30 +315,26 @@ def test_image_errors_say_what_is_required() -> None:
         image.scale_and_translate(fnp.ones((2, 2)), (4, 4), (0,), [2.0], [0.0], "linear")
 
 
-def test_trees_of_ones_own_class_with_keys() -> None:
-    def make(lib: Any) -> Any:
-        @lib.register_pytree_with_keys_class
-        class Layer:
-            def __init__(self, w: Any, rate: float):
-                self.w, self.rate = w, rate
+@pytest.mark.parametrize("lib,top", [(tree_util, fg), (jax.tree_util, jax)], ids=["ours", "theirs"])
+def test_trees_of_ones_own_class_with_keys(lib: Any, top: Any) -> None:
+    @lib.register_pytree_with_keys_class
+    class Layer:
+        def __init__(self, w: Any, rate: float):
+            self.w, self.rate = w, rate
 
-            def tree_flatten_with_keys(self) -> Any:
-                return ((lib.GetAttrKey("w"), self.w),), self.rate
+        def tree_flatten_with_keys(self) -> Any:
+            return ((lib.GetAttrKey("w"), self.w),), self.rate
 
-            @classmethod
-            def tree_unflatten(cls, rate: float, children: Any) -> Any:
-                return cls(*children, rate)
+        @classmethod
+        def tree_unflatten(cls, rate: float, children: Any) -> Any:
+            return cls(*children, rate)
 
-        return Layer
-
-    for pair in ((tree_util, fg), (jax.tree_util, jax)):
-        lib, top = pair
-        tree = {"a": [make(lib)(1.0, 0.5)], "b": 2.0}
-        paths = [lib.keystr(p) for p, _ in lib.tree_leaves_with_path(tree)]
-        simple = [lib.keystr(p, simple=True, separator="/") for p, _ in lib.tree_flatten_with_path(tree)[0]]
-        assert (paths, simple) == (["['a'][0].w", "['b']"], ["a/0/w", "b"])
-        out = top.jit(lambda t: lib.tree_map(lambda x: 2 * x, t))(tree)
-        assert float(out["a"][0].w) == 2.0 and out["a"][0].rate == 0.5
+    tree = {"a": [Layer(1.0, 0.5)], "b": 2.0}
+    paths = [lib.keystr(p) for p, _ in lib.tree_leaves_with_path(tree)]
+    simple = [lib.keystr(p, simple=True, separator="/") for p, _ in lib.tree_flatten_with_path(tree)[0]]
+    assert (paths, simple) == (["['a'][0].w", "['b']"], ["a/0/w", "b"])
+    out = top.jit(lambda t: lib.tree_map(lambda x: 2 * x, t))(tree)
+    assert float(out["a"][0].w) == 2.0 and out["a"][0].rate == 0.5
 
 
 @pytest.mark.parametrize("lib,top,np_", [(tree_util, fg, fnp), (jax.tree_util, jax, jnp)], ids=["ours", "theirs"])
