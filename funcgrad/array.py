@@ -352,9 +352,8 @@ def block_until_ready(x: Any) -> Any:
     >>> block_until_ready({"a": asarray(1.0)})
     {'a': Array(1., dtype=float32)}
     """
-    for leaf in tree.leaves(x):
-        if isinstance(leaf, Array):
-            leaf.block_until_ready()
+    for device in {leaf.device for leaf in tree.leaves(x) if isinstance(leaf, Array)}:
+        device.synchronize()
     return x
 
 

@@ -7,6 +7,7 @@ import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +30,9 @@ TABLES = range(4, 33)  # of addresses that one block of launches keeps: more whe
 RECORDED = 16384  # launches are in them all
 SEEN = 64  # addresses that are remembered
 LATEST = 512  # kernels that are kept although no executable may hold them
+
+
+Addresses = tuple[int, ...]
 
 
 class Fallback(NamedTuple):
@@ -111,31 +115,30 @@ class _Block:
         self.whole = launches.whole()
         self.kernels = pipelines.make(launches.codes, launches.subgroups)
         self.starts = np.concatenate([[0], np.cumsum(self.whole.sizes)])[:-1]
-        self._tables: OrderedDict[bytes, _Table] = OrderedDict()
+        self._tables: OrderedDict[Addresses, _Table] = OrderedDict()
         self._seen: OrderedDict[int, None] = OrderedDict()  # hashes of addresses that had no table
         self._most = min(max(RECORDED // max(len(self.whole.kernels), 1), TABLES.start), TABLES.stop - 1)
         self._lock = threading.Lock()  # a table may be rewritten for other addresses
 
-    def run(self, addresses: Any) -> None:
+    def run(self, addresses: Addresses) -> None:
         """Submit with these addresses; returns at once."""
         with self._lock:
             self.memory.submit(self.table(addresses).commands)
 
-    def table(self, addresses: Any) -> _Table:
+    def table(self, addresses: Addresses) -> _Table:
         """The table for these addresses, and its commands."""
-        key = addresses.tobytes()
-        found = self._tables.get(key)
+        found = self._tables.get(addresses)
         if found is not None:
-            self._tables.move_to_end(key)
+            self._tables.move_to_end(addresses)
             return found
-        values = addresses[self.whole.which] + self.whole.offset.astype(np.uint64)
-        if len(self._tables) < (self._most if self._comes_again(hash(key)) else TABLES.start):
+        values = np.array(addresses, np.uint64)[self.whole.which] + self.whole.offset.astype(np.uint64)
+        if len(self._tables) < (self._most if self._comes_again(hash(addresses)) else TABLES.start):
             piece = self.memory.upload(values)
             found = _Table(piece, self._record(piece.address))
         else:
             _, found = self._tables.popitem(last=False)
             self.memory.write(found.piece.address, values)
-        self._tables[key] = found
+        self._tables[addresses] = found
         return found
 
     def _comes_again(self, addresses: int) -> bool:
@@ -162,7 +165,7 @@ class _Block:
         memory.check(-1 if made == ffi.NULL else 0, err)
         return ffi.gc(made, lib.fgv_commands_free)
 
-    def profile(self, addresses: Any) -> Any:
+    def profile(self, addresses: Addresses) -> Any:
         """Nanoseconds of each launch."""
         library, memory = self.memory.library, self.memory
         err, out = library.new_message(), np.zeros(len(self.whole.kernels), np.int64)
@@ -180,53 +183,52 @@ class _Runner:
         self.blocks = {id(i): _Block(i, pipelines) for i in program.items if isinstance(i, Launches)}
         self.parts = {id(p): _Runner(p, pipelines) for p in program.parts()}
 
-    def run(self, addresses: Any) -> None:
+    def run(self, addresses: Addresses) -> None:
         """Run every item in order."""
         for item in self.program.items:
             if isinstance(item, Launches):
                 self.blocks[id(item)].run(addresses)
             else:
-                verb: Callable[[Any, Any], None] = getattr(self, f"_{type(item).__name__.lower()}")
+                verb: Callable[[Any, Addresses], None] = getattr(self, f"_{type(item).__name__.lower()}")
                 verb(item, addresses)
 
-    def _address(self, s: Symbol, addresses: Any) -> int:
-        return int(addresses[s.number]) + s.offset
+    def _address(self, s: Symbol, addresses: Addresses) -> int:
+        return addresses[s.number] + s.offset
 
-    def _read(self, places: Sequence[Symbol], avals: Sequence[Aval], addresses: Any) -> list[Any]:
+    def _read(self, places: Sequence[Symbol], avals: Sequence[Aval], addresses: Addresses) -> list[Any]:
         return self.memory.read([self._address(s, addresses) for s in places], avals)
 
-    def _part(self, part: Program, bound: Sequence[Symbol], workspace: Symbol, addresses: Any) -> None:
+    def _part(self, part: Program, bound: Sequence[Symbol], workspace: Symbol, addresses: Addresses) -> None:
         """Run a part on its operands and results."""
         table = [self._address(s, addresses) for s in (*bound, workspace)]
-        table += [int(a) for a in addresses[self.program.scratch :]]
-        self.parts[id(part)].run(np.array(table, np.uint64))
+        self.parts[id(part)].run((*table, *addresses[self.program.scratch :]))
 
-    def _copy(self, source: Symbol, to: Symbol, nbytes: int, addresses: Any) -> None:
+    def _copy(self, source: Symbol, to: Symbol, nbytes: int, addresses: Addresses) -> None:
         self.memory.copy(self._address(to, addresses), self._address(source, addresses), nbytes)
 
     # -- what the host does --------------------------------------------------------------------------------------
-    def _call(self, item: Call, addresses: Any) -> None:
+    def _call(self, item: Call, addresses: Addresses) -> None:
         xs = self._read(item.inputs, item.call.inputs, addresses)
         results = item.call.results([dtypes.widen(x) if x.dtype == dtypes.bfloat16 else x for x in xs])
         for place, host in zip(item.outputs, results, strict=True):
             self.memory.write(self._address(place, addresses), np.ascontiguousarray(host))
 
-    def _branch(self, item: Branch, addresses: Any) -> None:
+    def _branch(self, item: Branch, addresses: Addresses) -> None:
         index = int(self._read([item.choice], [Aval((), dtypes.int32)], addresses)[0])
         part = item.parts[min(max(index, 0), len(item.parts) - 1)]
         self._part(part, item.operands, item.workspace, addresses)
 
-    def _begin(self, carries: Sequence[Carry], addresses: Any) -> None:
+    def _begin(self, carries: Sequence[Carry], addresses: Addresses) -> None:
         for c in carries:
             if c.moves:
                 self._copy(c.init, c.result, c.nbytes, addresses)
 
-    def _hostloop(self, item: HostLoop, addresses: Any) -> None:
+    def _hostloop(self, item: HostLoop, addresses: Addresses) -> None:
         self._begin(item.carries, addresses)
         for bound in item.steps():
             self._part(item.body, bound, item.workspace, addresses)
 
-    def _whileloop(self, item: WhileLoop, addresses: Any) -> None:
+    def _whileloop(self, item: WhileLoop, addresses: Addresses) -> None:
         self._begin(item.carries, addresses)
         now, to_result = [c.start for c in item.carries], True
         while True:
@@ -251,7 +253,9 @@ class Executable:
         self._whole = self.program.is_pure  # nothing can come between its parts
         self._runner = _Runner(self.program, pipelines)
         self._held = [fixed(value) for _, value in self.program.constants.values()]
-        self._tail = np.array([p.address for p in reversed(self._held)], np.uint64)
+        self._tail = [p.address for p in reversed(self._held)]
+        self._sources = [plan.alias.get(j, -1) for j in range(len(plan.outputs))]  # whose memory a result gets
+        self._avals = [b.aval for b in plan.outputs]
         self.fallbacks = _host_calls(self.program, 1)
         plan.scratch = [self.program.scratch_bytes] * len(plan.nodes)  # kernels' own memory, shared by all nodes
         self._fresh = plan.output_bytes - (plan.alias_bytes if self._whole else 0)
@@ -269,12 +273,8 @@ class Executable:
             scratch = memory.take(self.program.scratch_bytes)
         except MemoryFull:
             raise self._too_large() from None
-        addresses = np.empty(self.program.scratch + 1 + len(self._tail), np.uint64)
-        head = [p.address for p in (*pieces, *outs, workspace, scratch)]
-        addresses[: len(head)] = head
-        addresses[len(head) :] = self._tail
-        self._runner.run(addresses)
-        results = [VulkanArray(memory, b.aval, piece=p) for b, p in zip(plan.outputs, outs, strict=True)]
+        self._runner.run(self._addresses([*pieces, *outs, workspace, scratch]))
+        results = list(map(VulkanArray, repeat(memory), self._avals, repeat(None), outs))
         read_together(results)
         return results
 
@@ -293,8 +293,12 @@ class Executable:
         What is donated and given twice is copied.  So is what is donated to a program that the host drives: it may be
         interrupted halfway, and then what the caller has must be whole.
         """
-        pieces = [a.on_device() for a in arrays]
-        times = Counter(map(id, pieces)) if self.donated else {}
+        pieces = [a.piece or a.on_device() for a in arrays]
+        if self._whole and len(set(map(id, pieces))) == len(pieces):
+            for i in self.donated:
+                arrays[i].host = None  # from now on its memory has the result
+            return pieces
+        times = Counter(map(id, pieces))
         for i in self.donated:
             given = pieces[i]
             if not self._whole or times[id(given)] > 1:
@@ -302,12 +306,16 @@ class Executable:
                 pieces[i] = self.memory.take(given.nbytes)
                 self.memory.copy(pieces[i].address, given.address, given.nbytes)
             else:
-                arrays[i].host = None  # from now on its memory has the result
+                arrays[i].host = None
         return pieces
 
     def _results(self, pieces: Sequence[Slice]) -> list[Slice]:
-        alias = self.plan.alias
-        return [pieces[alias[j]] if j in alias else self.memory.take(b.nbytes) for j, b in enumerate(self.plan.outputs)]
+        take, avals = self.memory.take, self._avals
+        return [pieces[i] if i >= 0 else take(a.nbytes) for i, a in zip(self._sources, avals, strict=True)]
+
+    def _addresses(self, pieces: Sequence[Slice]) -> Addresses:
+        """The program's table: arguments, results, workspace and scratch memory, and the captured arrays."""
+        return (*[p.address for p in pieces], *self._tail)
 
     # -- what it is ----------------------------------------------------------------------------------------------
     @property
@@ -328,7 +336,7 @@ class Executable:
         pieces = [a.on_device() for a in copies]
         outs = self._results(pieces)
         kept = [self.memory.take(n) for n in (self.plan.temp_bytes, self.program.scratch_bytes)]
-        addresses = np.array([p.address for p in (*pieces, *outs, *kept)] + list(map(int, self._tail)), np.uint64)
+        addresses = self._addresses([*pieces, *outs, *kept])
         spent: dict[int, float] = {}
         for item in self.program.items:
             block = self._runner.blocks[id(item)]

@@ -248,7 +248,7 @@ class VulkanArray:
 
 def read_together(arrays: Sequence[VulkanArray]) -> None:
     """Let the small ones among the results of a call come to the host when the first of them is read."""
-    small = [weakref.ref(a) for a in arrays if a.nbytes <= SMALL]
+    small = [weakref.ref(a) for a in arrays if a.aval.nbytes <= SMALL]
     for ref in small:
         found = ref()
         assert found is not None
