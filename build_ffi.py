@@ -38,7 +38,7 @@ RUNTIME = ROOT / "funcgrad" / "runtime"
 CSRC = RUNTIME / "csrc"
 MODULE_SUFFIX = ".abi3.so"
 LIBRARY_SUFFIX = ".dylib" if sys.platform == "darwin" else ".so"
-LIBRARIES = tuple(f"lib{name}{LIBRARY_SUFFIX}" for name in ("ggml", "ggml-base", "ggml-cpu"))
+LIBRARIES = tuple(f"lib{name}{LIBRARY_SUFFIX}" for name in ("ggml-base", "ggml-cpu"))
 PRODUCTS = (*LIBRARIES, f"libfg_kernels{LIBRARY_SUFFIX}", f"_ggml{MODULE_SUFFIX}")
 BUILT = runpy.run_path(str(RUNTIME / "built.py"))  # what the loader knows of a build
 STAMP: str = BUILT["STAMP"]
