@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from funcgrad.runtime.spirv.elements import F32, I32, U32, Elements, load, memory, store
+from funcgrad.runtime.spirv.index import LONGEST
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value
 from funcgrad.runtime.spirv.product import (
     Blocks,
@@ -76,7 +77,7 @@ class Guard(Protocol):
 def best_tile(p: Product, target: Target) -> tuple[Tile, int]:
     """The tile, and the number of parts of the summed axis, that should take the least time."""
     if target.software:
-        return TILES[-1], 1
+        return TILES[-1], max(1, math.ceil(p.k / LONGEST))  # a step for each element, where loops are not unrolled
     choices = [(t, s) for t in TILES for s in SPLITS if s == 1 or s <= p.k // (2 * DEPTH)]
     return min(choices, key=lambda c: tile_seconds(p, *c))
 
@@ -109,7 +110,8 @@ class _Side:
         self.memory = memory(k, number, v.dtype)
         self.row = width + 4  # of the shared array, so that banks differ
         self.quads = k.quads(t, DEPTH * self.row // 4)
-        self.deep = abs(self.inner) <= abs(self.outer)  # neighbours along the summed axis are close in memory
+        # Whether neighbours along the summed axis are next to each other, or the closer ones; a stride may be 0.
+        self.deep = self.inner == 1 or (self.outer != 1 and abs(self.inner) <= abs(self.outer))
         self.step = 4 if self._in_quads(v) else 1  # elements that are read at a time
         if self.step == 4:
             self.memory.t = "q"
