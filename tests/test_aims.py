@@ -170,3 +170,60 @@ def test_a_group_of_constants_takes_no_kernel() -> None:
     grad = lambda x: [fg.grad(f)(x)]
     assert kinds(grad, x) == {"map": 1}  # the one that writes the result
     check(grad, lambda x: [np.full(x.shape, 3.0 / 24)], x)
+
+
+def test_parts_of_a_gradient_that_a_group_computes_are_one_kernel() -> None:
+    """As in a recurrent cell; a part's -0 becomes 0, as in a sum with a padding's 0."""
+    x, c = normal(6, 12), normal(6, 4)
+    x[0, :4] = 0.0
+
+    def f(x: Any, c: Any) -> Any:
+        i, g, o = fnp.split(x, 3, 1)
+        return fnp.sum(fnp.tanh(i) * fnp.tanh(g) * o * c)
+
+    def reference(x: Array, c: Array) -> list[Array]:
+        i, g, o = np.split(x, 3, 1)
+        s, t = np.tanh(i), np.tanh(g)
+        return [np.concatenate([(1 - s**2) * t * o * c, s * (1 - t**2) * o * c, s * t * c], 1)]
+
+    grad = lambda x, c: [fg.grad(f)(x, c)]
+    assert kinds(grad, x, c) == {"map": 1}
+    check(grad, reference, x, c)
+    with suppress(DeviceError):
+        (vulkan,) = fg.jit(grad, device=fg.devices("vulkan")[0])(x, -np.abs(c))
+        (cpu,) = fg.jit(grad, device="cpu")(x, -np.abs(c))
+        assert not np.signbit(np.asarray(vulkan))[np.asarray(cpu) == 0].any()
+        assert not np.signbit(np.asarray(cpu))[np.asarray(cpu) == 0].any()
+
+
+def test_products_and_sums_are_written_into_the_vector_of_them_all() -> None:
+    x, w, b = normal(6, 5), normal(5, 7), normal(7)
+
+    def f(x: Any, w: Any, b: Any) -> Any:
+        y = x @ w + b
+        g = [x.T @ y, fnp.sum(y, 0), fnp.sum(w @ w.T, 0)]
+        whole = fnp.concatenate([fnp.ravel(a) for a in g])
+        return [fnp.max(whole), g[0] * 2.0, g[1] + 1.0, g[2] - 1.0]
+
+    def reference(x: Array, w: Array, b: Array) -> list[Array]:
+        y = x @ w + b
+        g = [x.T @ y, np.sum(y, 0), np.sum(w @ w.T, 0)]
+        return [np.concatenate([a.ravel() for a in g]).max(), g[0] * 2.0, g[1] + 1.0, g[2] - 1.0]
+
+    check(f, reference, x, w, b)
+    got = kinds(f, x, w, b)
+    assert got["map"] == 1 + 3  # the sum with b, and the last three results: no copies into the vector
+
+
+def test_a_part_that_is_there_twice_or_is_a_result_too() -> None:
+    a, b = normal(4, 3), normal(3, 5)
+
+    def f(np_: Any) -> Callable[..., Any]:
+        def of(a: Any, b: Any) -> Any:
+            y, s = a @ b, np_.sum(b, 0)
+            whole = np_.concatenate([s, np_.ravel(y), s, np_.ravel(y), np_.ravel(np_.transpose(y))])
+            return [whole * 3.0, y, np_.concatenate([s, s]), s - 1.0]
+
+        return of
+
+    check(f(fnp), f(np), a, b)

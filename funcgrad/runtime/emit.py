@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.primitive import Pointwise, Primitive
 from funcgrad.runtime import ggml
@@ -105,8 +106,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
             if isinstance(eqn.prim, Pointwise):
                 env[outs[0]] = self.pointwise(eqn.prim, args, outs[0].aval)
             else:
-                aim = aims.get(outs[0]) if outs else None
-                self.aim = None if aim is None else self._target(aim, begun)
+                self.aims = [self._target(aims[v], begun) if v in aims else None for v in outs] if aims else []
                 self._lower(eqn, args, env)
         return [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
 
@@ -125,10 +125,10 @@ class Emitter(Contractions, Indexing, Control, Rows):
             env[v] = r
 
     def _target(self, aim: Aim, begun: dict[Any, View]) -> View | None:
-        """A view for the result of a product, in new memory or in a placed array; ``begun`` has those so far."""
-        if aim.placed is None or aim.box is None:
+        """A view for a result, in new memory or in a whole of which it is a part; ``begun`` has those so far."""
+        if aim.whole is None or aim.box is None:
             return backwards(self.new(aim.steps[-1].outputs[0].aval), aim.steps)
-        out = aim.placed.outputs[0]
+        out = aim.whole.outputs[0]
         whole = begun.get(out)
         if whole is None:
             whole = begun[out] = self.new(out.aval)
@@ -187,10 +187,22 @@ class Emitter(Contractions, Indexing, Control, Rows):
         computed = [i for i, o in enumerate(outs) if not (type(o) is View and o.value is not None)]
         if computed:
             regs = [g.load(outs[i]) if type(outs[i]) is View else outs[i] for i in computed]
-            results = self.map(g, regs, [graph.outputs[i].aval for i in computed])
-            for i, made in zip(computed, results, strict=True):
+            for i, made in zip(computed, self._aimed(g, regs, graph, computed), strict=True):
                 outs[i] = made
         return outs
+
+    def _aimed(self, g: Program, regs: list[Any], graph: Graph, computed: Sequence[int]) -> list[View]:
+        """Append the MAP node of a group; results that are pieces of a placed array are written there, as x + 0."""
+        targets = [self.aims[i] if self.aims else None for i in computed]
+        avals = [graph.outputs[i].aval for i in computed]
+        if not any(t is not None for t in targets):
+            return self.map(g, regs, avals)
+        for n, (t, aval) in enumerate(zip(targets, avals, strict=True)):
+            if t is not None and aval.dtype in dtypes.FLOATS:
+                regs[n] = g.round(g.op("add", regs[n], Const(0, aval.dtype)))
+        results = [self.new(aval) if t is None else t for t, aval in zip(targets, avals, strict=True)]
+        self._map(g.views, g.assemble(regs), results, avals[0].shape)
+        return results
 
     def fused_rows(self, graph: Graph, shape: tuple[int, ...], xs: Sequence[View]) -> list[View]:
         """One ROWS node for pointwise equations of a shape, folds of its last axis and what is computed of these."""

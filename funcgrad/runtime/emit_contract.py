@@ -39,10 +39,9 @@ class Contractions(Core):
         aval = Aval(shape, x.aval.dtype)
         if not math.prod([x.aval.shape[d] for d in lc]):
             return self.full(0, aval)
-        aim, self.aim = self.aim, None
-        out = self.new(aval) if aim is None or aim.aval != aval else aim
+        aimed, out = bool(self.aims), self.aimed_or_new(aval)
         nb, k = len(lb), x.aval.ndim - len(lc)  # where the axes of x and those of y begin
-        if out is aim and _is_turned(out, nb, k):
+        if aimed and _is_turned(out, nb, k):
             turned = out.transpose((*range(nb), *range(k, len(shape)), *range(nb, k)))
             self.dot_into(y, x, (rc, lc, rb, lb), turned, precision)
         else:

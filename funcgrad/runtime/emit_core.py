@@ -31,7 +31,7 @@ class Core:
         self.nodes: list[Node] = []
         self.site: Any = None
         self._literals: dict[int, tuple[Any, View]] = {}
-        self.aim: View | None = None  # where the result of the product that comes next is wanted
+        self.aims: list[View | None] = []  # where the results of what comes next are wanted
         self.begun: dict[Buf, View] = {}  # placed arrays of which pieces may be there
 
     def part(self, graph: Graph, pairs: dict[int, int] | None = None) -> Plan:
@@ -46,6 +46,12 @@ class Core:
     def empty(self, aval: Aval) -> View:
         """A value without elements."""
         return self.new(aval)
+
+    def aimed_or_new(self, aval: Aval) -> View:
+        """Where the one result of this equation is wanted, or a contiguous view of a new buffer."""
+        aim = self.aims[0] if self.aims else None
+        self.aims = []
+        return self.new(aval) if aim is None or aim.aval != aval else aim
 
     def node(
         self,
@@ -199,27 +205,35 @@ class Core:
             return parts[0]
         shape = list(parts[0].aval.shape)
         shape[axis] = sum(x.aval.shape[axis] for x in parts)
-        out = self.new(Aval(shape, parts[0].aval.dtype))
+        out = self._begun(parts, Aval(shape, parts[0].aval.dtype))
         start, limit = [0] * len(shape), list(shape)
         for x in parts:
             limit[axis] = start[axis] + x.aval.shape[axis]
-            self.copy(x, out.slice(tuple(start), tuple(limit), (1,) * len(shape)))
+            to = out.slice(tuple(start), tuple(limit), (1,) * len(shape))
+            if not _is_at(x, to):
+                self.copy(x, to)
             start[axis] = limit[axis]
         return out
 
+    def _begun(self, parts: Sequence[View], aval: Aval) -> View:
+        """The whole in which some of its parts are already, or a new one."""
+        found = [self.begun[x.buf] for x in parts if x.buf in self.begun]
+        return next((v for v in found if v.aval == aval), None) or self.new(aval)
+
     def place(self, xs: Sequence[View], boxes: Sequence[tuple[Ints, Ints, Ints]], aval: Aval) -> View:
         """x + 0 of each operand in its box (start, limit, steps) of an array of zeros; boxes are disjoint."""
-        out = next((self.begun[x.buf] for x in xs if x.buf in self.begun), None) or self.new(aval)
+        out = self._begun(xs, aval)
         if sum([x.aval.size for x in xs]) < aval.size:
             self.copy(self.full(0, aval), out)
         for x, box in zip(xs, boxes, strict=True):
-            if x.buf is out.buf:  # a sum that began with 0, where it is wanted
+            to = out.slice(*box)
+            if _is_at(x, to):  # where it is wanted, a sum that began with 0
                 continue
             g = Program()
             made = g.load(x)
             if aval.dtype in dtypes.FLOATS:
                 made = g.round(g.op("add", made, Const(0, aval.dtype)))
-            self._map(g.views, g.assemble([made]), [out.slice(*box)], x.aval.shape)
+            self._map(g.views, g.assemble([made]), [to], x.aval.shape)
         return out
 
     # -- reductions ----------------------------------------------------------------------------------------------
@@ -237,14 +251,20 @@ class Core:
             return self.full(0, aval) if position else self.reshape(x, aval.shape)
         if x.buf is IOTA:
             x = self.dense(x)
-        out = self.new(aval)
+        out = self.aimed_or_new(aval)
         keep, (steps, to) = coalesce(aval.shape, ([x.strides[d] for d in kept], out.strides))
         gone, (inner,) = coalesce([shape[d] for d in axes], ([x.strides[d] for d in axes],))
         code = CODES[dtype]
         words = [REDUCTIONS[op], len(keep), *keep, len(gone), *gone, 0, code, x.offset, *steps, *inner]
-        words += (1, CODES[aval.dtype], 0, *to)
+        words += (1, CODES[aval.dtype], out.offset, *to)
         self.node(REDUCE, words, (x.buf, out.buf), (1,))
         return out
+
+
+def _is_at(x: View, to: View) -> bool:
+    """Whether two views of one shape are of the same memory."""
+    steps = zip(x.strides, to.strides, x.aval.shape, strict=True)
+    return x.buf is to.buf and x.offset == to.offset and all(a == b for a, b, n in steps if n != 1)
 
 
 def _identity(op: str, dtype: Any) -> Any:

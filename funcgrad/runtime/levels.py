@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from funcgrad.runtime.kinds import MAP
+from funcgrad.runtime.kinds import DOT, MAP, MAP_REDUCE, REDUCE, ROWS
 
 __all__ = ["Levels"]
 
+WRITERS = (MAP, REDUCE, DOT, ROWS, MAP_REDUCE)  # which do not read what they write; several may write parts of a buffer
 WINDOW = 4  # levels by which a node may come before the latest one
 
 
@@ -30,7 +31,7 @@ class Levels:
             return
         written = [node.operands[w] for w in node.writes]
         read = [b for i, b in enumerate(node.operands) if i not in node.writes]
-        behind = read if node.kind == MAP else node.operands  # several MAP nodes write parts of one buffer
+        behind = read if node.kind in WRITERS else node.operands
         level = 1 + max([self._written.get(b, 0) for b in behind], default=0)
         self.level = level = max(level, self.latest - WINDOW)
         self.latest = max(self.latest, level)

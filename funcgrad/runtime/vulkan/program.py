@@ -14,11 +14,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
+from funcgrad.runtime.kinds import DOT, MAP, MAP_REDUCE, REDUCE, ROWS
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.spirv.instructions import SIZES
 from funcgrad.runtime.spirv.lower import Lowered
 from funcgrad.runtime.spirv.product import parse
+from funcgrad.runtime.spirv.reduce import read
 from funcgrad.runtime.spirv.words import read_program
 from funcgrad.runtime.vulkan.launches import Launches, Symbol
 from funcgrad.runtime.vulkan.peaks import Peaks
@@ -29,7 +31,6 @@ __all__ = ["Branch", "Call", "HostLoop", "Program", "WhileLoop"]
 LONGEST = 1 << 15  # launches of a loop that is written out
 ROTATE = 64 << 20  # bytes of scratch that are handed out one after another, so that kernels need not wait
 ALIGN = 256
-MAP, DOT, ROWS = 0, 2, 9
 
 
 class Call(NamedTuple):
@@ -247,6 +248,8 @@ class Program:
         """What a node reads and writes, by slot.  MAP and ROWS nodes may touch parts of a buffer."""
         if node.kind == DOT:
             return _touched_by_product(node, [self._where(b) for b in node.operands])
+        if node.kind in (REDUCE, MAP_REDUCE):
+            return _touched_by_reduction(node, [self._where(b) for b in node.operands])
         if node.kind not in (MAP, ROWS):
             return [(i, Touch(self._where(b), b.nbytes, i in node.writes)) for i, b in enumerate(node.operands)]
         p, out = read_program(node.words, rows=node.kind == ROWS), []
@@ -355,6 +358,14 @@ def _touched_by_product(node: Node, places: Sequence[Symbol]) -> list[tuple[int,
         base = Symbol(places[v.slot].number, places[v.slot].offset + v.offset)
         out.append((v.slot, strided(base, (*p.batch, *sizes), [s * size for s in v.strides], size, v is p.c)))
     return out
+
+
+def _touched_by_reduction(node: Node, places: Sequence[Symbol]) -> list[tuple[int, Touch]]:
+    """What a reduction reads and writes, by slot."""
+    r = read(node.words if node.kind == REDUCE else node.words[1 + node.words[0] :])
+    out = [(i, Touch(places[i], b.nbytes, False)) for i, b in enumerate(node.operands) if i not in node.writes]
+    base = Symbol(places[r.out.slot].number, places[r.out.slot].offset + r.out.offset)
+    return [*out, (r.out.slot, strided(base, r.keep, r.out.strides, SIZES[r.out.dtype], True))]
 
 
 def _work(node: Node, used: set[int]) -> int:
