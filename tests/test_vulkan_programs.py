@@ -79,6 +79,16 @@ def test_products_of_rows_and_columns_that_repeat(n: int, large: bool, monkeypat
         np.testing.assert_array_equal(np.asarray(g), w)
 
 
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3), (0, 4)])
+def test_a_reshaped_result_in_the_memory_of_an_argument_has_its_own_shape(shape: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape, dtype=int), dtype=np.float32).reshape(shape)
+    for reshape in (lambda x: x[None], lambda x: x.reshape(x.size, 1)):
+        got = fg.jit(reshape, device=VULKAN, donate_argnums=0)(fg.device_put(x, VULKAN))
+        want = reshape(x)
+        assert got.shape == np.asarray(got).shape == want.shape
+        np.testing.assert_array_equal(np.asarray(got), want)
+
+
 # ---- what is left of functions that are gone ----
 
 

@@ -53,8 +53,11 @@ class VulkanDevice(device.CompilingDevice):
         return VulkanArray(self.memory, Aval(host.shape, host.dtype), host=host)
 
     def get(self, storage: Any, aval: Aval) -> np.ndarray[Any, Any]:
-        """Return the values; they are copied from the device once."""
-        view: np.ndarray[Any, Any] = storage.on_host().view()
+        """Return the values; they are copied from the device once.
+
+        A result that takes the memory of an argument may have another shape than that.
+        """
+        view: np.ndarray[Any, Any] = storage.on_host().view(aval.dtype).reshape(aval.shape)
         view.flags.writeable = False
         return view
 
