@@ -1,4 +1,4 @@
-"""Whole programs on a Vulkan device: long loops, what many compilations leave behind, threads."""
+"""Whole programs on a Vulkan device: long loops, layouts, order, what many compilations leave behind, threads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
+from funcgrad import lax
 from funcgrad.errors import DeviceError
 from funcgrad.runtime import device
 from funcgrad.runtime.vulkan import executable
+from funcgrad.testing import random_function
 
 try:
     VULKAN: Any = fg.devices("vulkan")[0]
@@ -87,6 +89,69 @@ def test_a_reshaped_result_in_the_memory_of_an_argument_has_its_own_shape(shape:
         want = reshape(x)
         assert got.shape == np.asarray(got).shape == want.shape
         np.testing.assert_array_equal(np.asarray(got), want)
+
+
+# ---- what may run side by side ----
+
+
+class Backwards(executable._Block):
+    """Launches between two barriers in the opposite order, each behind a barrier: a race gives a wrong result."""
+
+    def __init__(self, launches: Any, pipelines: Any) -> None:
+        super().__init__(launches, pipelines)
+        w = self.whole
+        level = np.cumsum(w.barrier != 0)
+        order = np.lexsort((-np.arange(len(level)), level))
+        ends = np.cumsum(w.sizes)
+        rows = np.concatenate([np.arange(ends[i] - w.sizes[i], ends[i]) for i in order] or [order]).astype(int)
+        by_launch = {k: np.ascontiguousarray(getattr(w, k)[order]) for k in ("kernels", "groups", "sizes", "nodes")}
+        self.whole = w._replace(
+            **by_launch, which=w.which[rows], offset=w.offset[rows], barrier=np.ones_like(w.barrier)
+        )
+        self.starts = np.cumsum(self.whole.sizes) - self.whole.sizes
+
+
+@pytest.fixture
+def backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(executable, "_Block", Backwards)
+
+
+@pytest.mark.parametrize("seed", range(100, 116))
+def test_kernels_that_need_not_wait_may_run_in_any_order(seed: int, backwards: None) -> None:
+    """Random programs, alone and as a step whose state is donated."""
+    fun, args, _ = random_function(seed, "exact", size=30)
+
+    def step(*xs: Any) -> Any:
+        outs = fun(*xs)
+        turned = [x[::-1] if x.ndim else x for x in reversed(xs)]
+        return [fnp.minimum(fnp.maximum(x + fnp.sum(outs[0]), -9.0), 9.0) for x in turned], outs
+
+    want = fg.tree.leaves(fg.jit(step, device="cpu")(*args))
+    for donated in ((), (0, 1, 2)):
+        got = fg.jit(step, device=VULKAN, donate_argnums=donated)(*[fg.device_put(a, VULKAN) for a in args])
+        for g, w in zip(fg.tree.leaves(got), want, strict=True):
+            np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
+
+
+@pytest.mark.parametrize("length", [1, 4, 9])
+def test_loops_that_write_in_place_read_before_they_write(length: int, backwards: None) -> None:
+    x = np.arange(24, dtype=np.float32).reshape(6, 4) % 5
+
+    def step(i: Any, state: Any) -> Any:
+        table, other, total = state
+        row = table[i % 6]
+        table = table.at[(i + 1) % 6].set(row * 2.0 - table[(i + 1) % 6])
+        other, table = table + other[::-1], table.at[0].add(fnp.sort(other[i % 6]))
+        return fnp.clip(table, -9, 9), fnp.clip(other, -9, 9), fnp.clip(total + row @ other.T, -9, 9)
+
+    def run(x: Any) -> Any:
+        return lax.fori_loop(0, length, step, (x, x[::-1] * 1.0, fnp.zeros(6)))
+
+    want = fg.jit(run, device="numpy")(x)
+    for donated in ((), (0,)):
+        got = fg.jit(run, device=VULKAN, donate_argnums=donated)(fg.device_put(x, VULKAN))
+        for g, w in zip(got, want, strict=True):
+            np.testing.assert_array_equal(np.asarray(g), np.asarray(w))
 
 
 # ---- what is left of functions that are gone ----
