@@ -1,4 +1,4 @@
-"""lax's linear algebra: decompositions of stacks of matrices, on the host."""
+"""lax's linear algebra: decompositions of stacks of matrices."""
 
 from __future__ import annotations
 

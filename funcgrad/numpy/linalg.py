@@ -1,4 +1,4 @@
-"""numpy's linear algebra on stacks of matrices on the last two axes; decompositions run on the host (LAPACK).
+"""numpy's linear algebra on stacks of matrices on the last two axes; what no kernel computes runs on the host (LAPACK).
 
 Half-precision operands are computed in float32.  A matrix that an operation cannot take (singular, not positive
 definite) gives NaN instead of an error, because values are not known when tracing.

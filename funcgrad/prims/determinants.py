@@ -1,4 +1,4 @@
-"""Determinants and pseudo-inverses of stacks of matrices, on the host."""
+"""Determinants and pseudo-inverses of stacks of matrices, by a kernel of the CPU or on the host."""
 
 from __future__ import annotations
 
@@ -50,6 +50,9 @@ class Det(MatrixPrimitive):
 
     def eval(self, *xs: Any) -> Any:
         return np.linalg.det(wide(xs[0]))
+
+    def kernel(self) -> tuple[str, int]:
+        return "det", 0
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         return [lambda: mul(_over_matrices(ct, xs[0]), bind(Cofactors(), xs[0]))]
@@ -107,6 +110,9 @@ class SlogDet(MatrixPrimitive):
 
     def eval(self, *xs: Any) -> Any:
         return tuple(np.linalg.slogdet(wide(xs[0])))
+
+    def kernel(self) -> tuple[str, int]:
+        return "slogdet", 0
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         if ct[1] is None:

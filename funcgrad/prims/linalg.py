@@ -1,4 +1,4 @@
-"""Linear algebra on stacks of matrices, on the host through LAPACK: factors, solutions, determinants, inverses.
+"""Linear algebra on stacks of matrices: factors and solutions, by kernels of the CPU or on the host through LAPACK.
 
 Matrices lie on the last two axes.  float32 data is computed in float64 and rounded once.  A matrix that the operation
 cannot take (singular, not positive definite) gives NaN, as in JAX, and leaves the others of the stack alone.
@@ -141,8 +141,16 @@ class MatrixPrimitive(Primitive):
         outs = bind_all(self, *ys)
         return (outs, [True] * len(outs)) if self.multiple else (outs[0], True)
 
+    def kernel(self) -> tuple[str, int] | None:
+        """The name and the flags of the kernel that computes this where a device has one."""
+        return None
+
     def lower(self, g: Any, *xs: Any) -> Any:
-        outs = g.host(self.evaluate, xs, self.infer_all(*[x.aval for x in xs]))
+        avals, kernel, outs = self.infer_all(*[x.aval for x in xs]), self.kernel(), None
+        if kernel is not None and hasattr(g, "matrix"):
+            outs = g.matrix(*kernel, xs, avals)
+        if outs is None:
+            outs = g.host(self.evaluate, xs, avals)
         return outs if self.multiple else outs[0]
 
 
@@ -172,6 +180,9 @@ class Cholesky(MatrixPrimitive):
         if not a.size:
             return a
         return each_matrix(np.linalg.cholesky, (a + np.swapaxes(a, -1, -2)) / 2)
+
+    def kernel(self) -> tuple[str, int]:
+        return "cholesky", 0
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         def make() -> Any:
@@ -215,6 +226,9 @@ class TriangularSolve(MatrixPrimitive):
             x[..., i : i + 1, :] = rest if self.unit else rest / a[..., i : i + 1, i : i + 1]
         return x
 
+    def kernel(self) -> tuple[str, int]:
+        return "triangular_solve", self.lower_triangle + 2 * self.transposed + 4 * self.unit
+
     def _triangle(self, x: Any) -> Any:
         return keep(x, "gt" if self.lower_triangle else "lt", *(() if self.unit else ("eq",)))
 
@@ -250,6 +264,9 @@ class Solve(MatrixPrimitive):
     def eval(self, *xs: Any) -> Any:
         a, b = map(wide, xs)
         return each_matrix(np.linalg.solve, a, b) if b.size else np.zeros(b.shape)
+
+    def kernel(self) -> tuple[str, int]:
+        return "solve", 0
 
     def vjp(self, ct: Any, out: Any, *xs: Any) -> Sequence[Any]:
         a = xs[0]

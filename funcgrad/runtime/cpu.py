@@ -13,10 +13,15 @@ from funcgrad.passes.pipeline import prepare
 from funcgrad.runtime import device, ggml
 from funcgrad.runtime.buffers import Buffer, host_view, new_buffer
 from funcgrad.runtime.emit import Emitter
+from funcgrad.runtime.emit_matrix import Matrices
 from funcgrad.runtime.execute import Executable
 from funcgrad.runtime.plan import Plan
 
 __all__ = ["CpuDevice"]
+
+
+class CpuEmitter(Matrices, Emitter):
+    """The emitter with what only the CPU has kernels for."""
 
 
 class CpuDevice(device.CompilingDevice):
@@ -68,11 +73,11 @@ class CpuDevice(device.CompilingDevice):
 
     def plan(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Plan:
         """Optimise and lower a graph and plan its memory."""
-        return Emitter(prepare).lower(prepare(graph), donate)
+        return CpuEmitter(prepare).lower(prepare(graph), donate)
 
     def build(self, graph: Graph, donate: frozenset[int] = frozenset()) -> Executable:
         """Lower and plan a graph as it is."""
-        return Executable(Emitter().lower(graph, donate), self._fixed)
+        return Executable(CpuEmitter().lower(graph, donate), self._fixed)
 
     def _fixed(self, value: Any) -> Buffer:
         """The memory of a captured array."""

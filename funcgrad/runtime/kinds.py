@@ -15,6 +15,7 @@ __all__ = [
     "LOOP",
     "MAP",
     "MAP_REDUCE",
+    "MATRIX",
     "REDUCE",
     "REDUCTIONS",
     "ROWS",
@@ -26,8 +27,8 @@ __all__ = [
     "WHILE",
 ]
 
-MAP, REDUCE, DOT, TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT, ROWS, TILES = range(11)
-MAP_REDUCE = 11  # on Vulkan devices only: no kernel of the CPU has this number
+MAP, REDUCE, DOT, TAKE, SCATTER, DYNAMIC_SLICE, DYNAMIC_UPDATE, CUMULATIVE, SORT, ROWS, TILES, MATRIX = range(12)
+MAP_REDUCE = 12  # on Vulkan devices only: no kernel of the CPU has this number
 LOOP, WHILE, COND, HOST = range(100, 104)
 REDUCTIONS = {"sum": 0, "max": 1, "min": 2, "prod": 3, "argmax": 4, "argmin": 5, "any": 6, "all": 7, "logsumexp": 8}
 SCATTERS = {"set": 0, "add": 1, "mul": 2, "min": 3, "max": 4}

@@ -101,7 +101,7 @@ KINDS: tuple[str, ...] = (
     "cumulative",
     "sort",
 )
-KINDS += ("rows", "tiles", "map_reduce")
+KINDS += ("rows", "tiles", "matrix", "map_reduce")
 CONTROL = ("loop", "while", "cond", "host")
 FIRST_CONTROL = 100
 

@@ -6,7 +6,7 @@
         {                                                                                                             \
             fg_map_new_##v, fg_reduce_new_##v, fg_dot_new_##v, fg_take_new_##v, fg_scatter_new_##v,                   \
                 fg_dynamic_slice_new_##v, fg_dynamic_update_new_##v, fg_cumulative_new_##v, fg_sort_new_##v,          \
-                fg_rows_new_##v                                                                                   \
+                fg_rows_new_##v, NULL, fg_matrix_new_##v                                                              \
         }                                                                                                             \
     }
 

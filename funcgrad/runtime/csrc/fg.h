@@ -60,10 +60,15 @@ enum fg_dtype { FG_F32 = 0, FG_F16 = 1, FG_BF16 = 2, FG_I32 = 3, FG_U32 = 4, FG_
  *         Runs n kernels for every index of dim, in any order and at once. A kernel's base address number j is that of
  *         its operand j: base[slot] + sum_d index[d] * step[d], or for slot ~i a piece of scratch of bytes[i], which is
  *         the index's own. Kernels may read what earlier ones wrote for the same index only.
+ * MATRIX  op, flags, A, n, m, a POINTER, b POINTER, out POINTER, second POINTER
+ *         A float32 matrices a of n x n, in double. op 0 the lower Cholesky factor of the symmetric part; 1 the solution of
+ *         a triangular system for b of n x m (flags: 1 lower triangle, 2 transposed, 4 ones on its diagonal); 2 the solution
+ *         of a general system; 3 the sign and, in second, the logarithm of the determinant's absolute value; 4 the
+ *         determinant. NaN where a is not positive definite (0) or has a pivot 0 (2). Unused operands have slot -1.
  */
 enum fg_kind {
     FG_MAP = 0, FG_REDUCE = 1, FG_DOT = 2, FG_TAKE = 3, FG_SCATTER = 4, FG_DYNAMIC_SLICE = 5, FG_DYNAMIC_UPDATE = 6,
-    FG_CUMULATIVE = 7, FG_SORT = 8, FG_ROWS = 9, FG_TILES = 10,
+    FG_CUMULATIVE = 7, FG_SORT = 8, FG_ROWS = 9, FG_TILES = 10, FG_MATRIX = 11,
     FG_N_KINDS
 };
 

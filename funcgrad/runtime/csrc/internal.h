@@ -164,7 +164,8 @@ const fg_variant *fg_pick_variant(void);
     fg_kernel *fg_dynamic_update_new_##v(fg_reader *r);                                                               \
     fg_kernel *fg_cumulative_new_##v(fg_reader *r);                                                                   \
     fg_kernel *fg_sort_new_##v(fg_reader *r);                                                                         \
-    fg_kernel *fg_rows_new_##v(fg_reader *r);
+    fg_kernel *fg_rows_new_##v(fg_reader *r);                                                                         \
+    fg_kernel *fg_matrix_new_##v(fg_reader *r);
 FG_DECLARE_KINDS(base)
 #if defined(__x86_64__) && !defined(FG_BASE_ONLY)
 #define FG_HAVE_X86_VARIANTS 1

@@ -109,6 +109,7 @@ int fg_read_end(fg_reader *r) {
 
 static const char *const kind_name[FG_N_KINDS] = {
     "map", "reduce", "dot", "take", "scatter", "dynamic_slice", "dynamic_update", "cumulative", "sort", "rows", "tiles",
+    "matrix",
 };
 
 fg_kernel *fg_kernel_new(int kind, const int64_t *words, int64_t n_words, char *err, int err_size) {
