@@ -344,3 +344,15 @@ def test_an_interrupt_while_the_cache_compares_keys_leaves_it_whole(n: int) -> N
         with contextlib.suppress(KeyboardInterrupt):
             f(key, 1.0)
     assert [float(f(key, x)) for x in (1.0, 2.0)] == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("n", [40, 300])
+def test_a_program_may_read_few_of_many_arguments(n: int) -> None:
+    """A program that does next to nothing, on more operands than it has words: of a call, a branch and a loop."""
+    xs = [np.full(3, k, np.float32) for k in range(n)]
+    assert float(fg.jit(lambda *xs: xs[2])(*xs)[0]) == 2.0
+    assert float(fg.jit(lambda p, *xs: lax.cond(p, lambda *a: a[3], lambda *a: sum(a), *xs))(True, *xs)[0]) == 3.0
+    state = fg.jit(lambda *xs: lax.scan(lambda c, _: (c[::-1], None), xs, None, length=3)[0])(*xs)
+    assert [float(v[0]) for v in state] == list(range(n))[::-1]
+    steps = fg.jit(lambda *xs: lax.while_loop(lambda s: s[0] < 2, lambda s: (s[0] + 1, *s[1:]), (0, *xs)))(*xs)
+    assert [float(v[0]) for v in steps[1:]] == list(range(n)) and int(steps[0]) == 2

@@ -50,7 +50,7 @@ struct Loader {
     }
 
     void load() {
-        p.n_in = words.count("n_in");
+        p.n_in = words.read(0, FG_MAX_SLOT, "n_in"); // which take no words
         const int64_t n_out = words.count("n_out");
         p.workspace_bytes = words.read(0, FG_LIMIT, "workspace");
         for (int64_t i = 0; i < n_out; ++i) {
