@@ -49,6 +49,7 @@ from funcgrad.transforms import (
 
 if TYPE_CHECKING:
     from funcgrad import (
+        ad_checkpoint,
         data,
         debug,
         flatten_util,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         testing,
         training,
         tree_util,
+        typing,
     )
     from funcgrad.debug import debug_nans, pure_callback
     from funcgrad.environment import (
@@ -73,6 +75,8 @@ if TYPE_CHECKING:
         local_device_count,
         local_devices,
         print_environment_info,
+        process_count,
+        process_index,
         typeof,
     )
     from funcgrad.io import load, save
@@ -80,7 +84,10 @@ if TYPE_CHECKING:
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
-_MODULES = "data debug flatten_util image io lax losses nn ops optim random scipy testing training tree_util"
+_MODULES = (
+    "ad_checkpoint data debug flatten_util image io lax losses nn ops optim random scipy testing training tree_util"
+)
+_MODULES += " typing"
 _LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
@@ -94,16 +101,37 @@ _LATER |= dict.fromkeys(
         "local_device_count",
         "local_devices",
         "print_environment_info",
+        "process_count",
+        "process_index",
         "typeof",
     ),
     "environment",
 )
 
 
+# JAX's names that are not here, and what a program does instead.
+_SHARDING = "one process, whole arrays: make_train_step(..., device=) and vmap with an axis name"
+_INSTEAD = {
+    **dict.fromkeys(
+        ("config", "enable_x64"), "no global switches: debug_nans(), disable_jit(), default_device('numpy')"
+    ),
+    "core": "isinstance(x, Array) holds for traced values too",
+    **dict.fromkeys(("sharding", "make_mesh", "NamedSharding", "P", "shard_map", "set_mesh", "distributed"), _SHARDING),
+    "pmap": "vmap with an axis name",
+    "export": "f.lower(*args).compile() in the process that runs it; save() for parameters",
+    "custom_batching": "vmap of what the function is made of, or lax.map",
+    "experimental": "lax, scipy and debug have what became stable; docs/coverage.md lists every name",
+    "profiler": "debug.profile and debug.memory_over_time; named_scope for annotations",
+    "live_arrays": "f.lower(*args).compile().memory_analysis()",
+    "new_ref": "carry the value through lax.scan",
+}
+
+
 def __getattr__(name: str) -> Any:
     where = _LATER.get(name)
     if where is None:
-        raise AttributeError(f"module 'funcgrad' has no attribute {name!r}")
+        way_out = f"\n  way out: {_INSTEAD[name]}" if name in _INSTEAD else ""
+        raise AttributeError(f"module 'funcgrad' has no attribute {name!r}{way_out}")
     module = importlib.import_module(f"funcgrad.{where}")
     found = module if where == name else getattr(module, name)
     globals()[name] = found
@@ -117,6 +145,8 @@ def __dir__() -> list[str]:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ad_checkpoint",
+    "typing",
     "Device",
     "closure_convert",
     "compare",
@@ -132,6 +162,8 @@ __all__ = [
     "named_call",
     "named_scope",
     "print_environment_info",
+    "process_count",
+    "process_index",
     "pure_callback",
     "typeof",
     "Array",

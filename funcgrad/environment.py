@@ -20,6 +20,8 @@ __all__ = [
     "local_device_count",
     "local_devices",
     "print_environment_info",
+    "process_count",
+    "process_index",
     "typeof",
 ]
 
@@ -52,6 +54,24 @@ def local_device_count(backend: str | None = None) -> int:
 
 
 device_count = local_device_count
+
+
+def process_index() -> int:
+    """Return 0: a program here is one process.
+
+    >>> fg.process_index()
+    0
+    """
+    return 0
+
+
+def process_count() -> int:
+    """Return 1: a program here is one process.
+
+    >>> fg.process_count()
+    1
+    """
+    return 1
 
 
 def typeof(x: Any) -> Aval:

@@ -76,12 +76,27 @@ class _Local(threading.local):
 
 _local = _Local()
 Evaluator = Callable[["Primitive", Sequence[Any]], "list[Value]"]
+Watcher = Callable[["Primitive", Sequence[Any], Sequence[Any]], None]
 _evaluators: list[Evaluator] = []
+_plain: list[Evaluator] = []  # the evaluator without the watcher around it
 
 
 def set_evaluator(evaluate: Evaluator) -> None:
     """Install what runs one primitive on concrete values; called once, by the array layer."""
     _evaluators[:] = [evaluate]
+    _plain[:] = [evaluate]
+
+
+def watch_evaluations(watcher: Watcher) -> None:
+    """From now on show a watcher the operands and results of each primitive that runs on concrete values; one watcher
+    at a time."""
+
+    def watched(prim: Primitive, xs: Sequence[Any]) -> list[Value]:
+        outs = _plain[0](prim, xs)
+        watcher(prim, xs, outs)
+        return outs
+
+    _evaluators[:] = [watched]
 
 
 def evaluate(prim: Primitive, xs: Sequence[Any]) -> list[Value]:

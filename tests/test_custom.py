@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import compare
@@ -321,3 +322,25 @@ def test_wrong_forward_rules(rule: Any, error: type[Exception], text: str) -> No
     f.defjvp(rule)
     with pytest.raises(error, match=text):
         fg.jvp(f, (X,), (X,))
+
+
+def test_arguments_without_derivative_by_name() -> None:
+    def make(**options: Any) -> Any:
+        @partial(fg.custom_vjp, **options)
+        def power(x: Any, n: int) -> Any:
+            return x**n
+
+        power.defvjp(lambda x, n: (x**n, x), lambda n, x, ct: (10.0 * ct * n * x ** (n - 1),))
+        return power
+
+    for options in (
+        {"nondiff_argnums": 1},
+        {"nondiff_argnames": "n"},
+        {"nondiff_argnames": ("n",), "nondiff_argnums": (1,)},
+    ):
+        power = make(**options)
+        assert float(fg.grad(power)(2.0, 3)) == 120.0 == float(fg.grad(lambda x, f=power: f(x, n=3))(2.0))
+    with pytest.raises(ValueError, match="nondiff_argnames must be among the parameters x, n, got 'm'"):
+        make(nondiff_argnames="m")
+    with pytest.raises(NotImplementedError, match="symbolic_zeros must be False"):
+        fg.custom_vjp(lambda x: x).defvjp(lambda x: (x, None), lambda _, ct: (ct,), symbolic_zeros=True)

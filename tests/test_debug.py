@@ -367,3 +367,19 @@ def test_coverage_without_a_gpu_is_that_of_the_default_device(monkeypatch: pytes
     assert fg.coverage(lambda x: x * 2.0, X).device == fg.devices(fg.default_backend())[0].name
     with pytest.raises(DeviceError, match="no Vulkan here"):
         fg.coverage(lambda x: x * 2.0, X, device="vulkan:0")
+
+
+def test_debug_nans_outside_jit() -> None:
+    """An operation that makes a NaN raises; one that passes a NaN on, and infinities, do not; outside nothing does."""
+    with fg.debug_nans():
+        with pytest.raises(
+            fg.errors.NonFiniteError, match=r"log: results must not be NaN under debug_nans, got f\d\d\[\]"
+        ):
+            fnp.log(-1.0)
+        with pytest.raises(fg.errors.NonFiniteError, match="from"):
+            fg.vmap(fnp.log)(fnp.asarray([1.0, -1.0]))
+        assert np.isneginf(float(fnp.log(fnp.asarray(0.0))))
+        assert np.isnan(float(fnp.sin(fnp.asarray(np.nan))))
+    assert np.isnan(float(fnp.log(-1.0)))
+    with fg.debug_nans(False):
+        assert np.isnan(float(fnp.log(-1.0)))

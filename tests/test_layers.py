@@ -40,6 +40,8 @@ LAYERS = [
         "environment",
         "profiling",
         "flatten_util",
+        "ad_checkpoint",
+        "typing",
         "tree_util",
         "ops",
         "image",

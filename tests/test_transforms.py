@@ -350,3 +350,18 @@ def test_transformations_keep_names_and_documentation() -> None:
         fg.jacfwd(loss),
     ):
         assert made.__doc__ == "The loss." and made.__wrapped__ is loss
+
+
+@pytest.mark.parametrize("transformation", [fg.grad, fg.value_and_grad, fg.jacfwd, fg.jacrev, fg.hessian])
+def test_derivatives_are_real(transformation: Any) -> None:
+    transformation(lambda x: x, holomorphic=False)
+    with pytest.raises(NotImplementedError, match="holomorphic must be False: there are no complex numbers"):
+        transformation(lambda x: x, holomorphic=True)
+
+
+def test_names_of_jax_that_are_not_here_say_what_to_do() -> None:
+    for name, way_out in (("config", "no global switches"), ("pmap", "vmap with an axis name")):
+        with pytest.raises(AttributeError, match=rf"no attribute '{name}'\n  way out: {way_out}"):
+            getattr(fg, name)
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = fg.nonsense

@@ -27,6 +27,8 @@ def dot_product_attention(
     query_seq_lengths: Any = None,
     key_value_seq_lengths: Any = None,
     local_window_size: int | tuple[int, int] | None = None,
+    implementation: str | None = None,
+    return_residual: bool = False,
 ) -> Any:
     """Return softmax(scale * query @ key.T + bias) @ value for each head: Vaswani et al. (2017).
 
@@ -36,12 +38,16 @@ def dot_product_attention(
 
     ``query_seq_lengths`` and ``key_value_seq_lengths``, (batch,) integers, say how many rows of each sequence count;
     ``local_window_size`` (before, after), or one number for both, limits how far from its own position a query looks.
-    A query that may look at nothing gets zeros.
+    A query that may look at nothing gets zeros.  ``implementation`` is accepted for JAX's sake; ``return_residual`` is
+    not supported.
 
     >>> q = fnp.ones((1, 3, 2, 4))
     >>> dot_product_attention(q, q, q, is_causal=True).shape
     (1, 3, 2, 4)
     """
+    if return_residual:
+        requirement, way_out = "return_residual must be False", "logsumexp of the scaled scores"
+        raise NotImplementedError(message("dot_product_attention", requirement, "True", way_out))
     if query.ndim == 3 == key.ndim == value.ndim:
         query, key, value = query[None], key[None], value[None]
         options: dict[str, Any] = dict(scale=scale, is_causal=is_causal, local_window_size=local_window_size)

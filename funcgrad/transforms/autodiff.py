@@ -43,20 +43,32 @@ def check_floats(values: Sequence[Any], args: Any, what: str, naming: Naming) ->
             raise DTypeError(message(what, "differentiated leaves must be floats", got, way_out))
 
 
+def check_real(holomorphic: bool, what: str) -> None:
+    """Raise NotImplementedError for a derivative by complex numbers."""
+    if holomorphic:
+        raise NotImplementedError(message(what, "holomorphic must be False: there are no complex numbers", "True"))
+
+
 def value_and_grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, allow_int: bool = False
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that gives ``fun``'s value and its gradient by the arguments at ``argnums``.
 
     ``fun`` returns a float scalar, or with ``has_aux`` a pair of it and any tree, which is passed through: the result
     is then ``((value, aux), grad)``.  The gradient has the structure, shapes and dtypes of the arguments.
 
-    Raises ShapeError for a value that is no scalar, DTypeError for integer leaves (``allow_int`` gives them zeros).
+    Raises ShapeError for a value that is no scalar, DTypeError for integer leaves (``allow_int`` gives them zeros);
+    ``holomorphic`` must be False.
 
     >>> value_and_grad(lambda x: x * x)(3.0)
     (Array(9., dtype=float32), Array(6., dtype=float32))
     """
     what = label("grad", fun)
+    check_real(holomorphic, what)
 
     @functools.wraps(fun)
     def value_and_grad_of(*args: Any, **kwargs: Any) -> Any:
@@ -109,7 +121,11 @@ def _value_and_grads(traced: Traced, values: Sequence[Any], wrt: Sequence[bool])
 
 
 def grad(
-    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, *, allow_int: bool = False
+    fun: Callable[..., Any],
+    argnums: int | Sequence[int] = 0,
+    has_aux: bool = False,
+    holomorphic: bool = False,
+    allow_int: bool = False,
 ) -> Callable[..., Any]:
     """Return a function that gives ``fun``'s gradient; with ``has_aux`` the pair (gradient, aux).
 
@@ -118,7 +134,7 @@ def grad(
     >>> grad(lambda x: x**3)(2.0)
     Array(12., dtype=float32)
     """
-    both = value_and_grad(fun, argnums, has_aux, allow_int=allow_int)
+    both = value_and_grad(fun, argnums, has_aux, holomorphic, allow_int)
 
     @functools.wraps(fun)
     def grad_of(*args: Any, **kwargs: Any) -> Any:

@@ -52,7 +52,12 @@ class _Custom:
 
     kind = ""
 
-    def __init__(self, fun: Callable[..., Any], nondiff_argnums: int | Sequence[int] = ()):
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        nondiff_argnums: int | Sequence[int] = (),
+        nondiff_argnames: str | Sequence[str] = (),
+    ):
         self.fun = fun
         self.nondiff = (nondiff_argnums,) if isinstance(nondiff_argnums, int) else tuple(nondiff_argnums)
         functools.update_wrapper(self, fun, updated=())  # type: ignore[arg-type]
@@ -61,6 +66,17 @@ class _Custom:
             self.signature: inspect.Signature | None = inspect.signature(fun)
         except (TypeError, ValueError):  # some builtins have none
             self.signature = None
+        names = (nondiff_argnames,) if isinstance(nondiff_argnames, str) else tuple(nondiff_argnames)
+        self.nondiff = tuple(dict.fromkeys((*self.nondiff, *[self._position(n) for n in names])))
+
+    def _position(self, name: str) -> int:
+        """Where a parameter stands that can be given by position."""
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        known = [] if self.signature is None else [n for n, p in self.signature.parameters.items() if p.kind in kinds]
+        if name not in known:
+            requirement = f"nondiff_argnames must be among the parameters {', '.join(known) or '(none)'}"
+            raise ValueError(message(self.what, requirement, repr(name), "use nondiff_argnums"))
+        return known.index(name)
 
     def _positional(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Arguments given by keyword, and defaults, as positional ones, so that each has a cotangent or tangent."""
@@ -96,7 +112,8 @@ class custom_vjp(_Custom):
     """A function whose reverse-mode rule the user defines.
 
     ``f.defvjp(fwd, bwd)``: ``fwd(*args) -> (out, residuals)`` and ``bwd(residuals, ct) -> tuple of cotangents``, one
-    per argument (None for zero).  Arguments at ``nondiff_argnums`` are static: ``fwd`` gets them in place, ``bwd``
+    per argument (None for zero).  Arguments at ``nondiff_argnums`` or named in
+    ``nondiff_argnames`` are static: ``fwd`` gets them in place, ``bwd``
     first.
 
     >>> @custom_vjp
@@ -111,8 +128,17 @@ class custom_vjp(_Custom):
     fwd: Callable[..., Any] | None = None
     bwd: Callable[..., Any] | None = None
 
-    def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
-        """Set the rule."""
+    def defvjp(
+        self,
+        fwd: Callable[..., Any],
+        bwd: Callable[..., Any],
+        symbolic_zeros: bool = False,
+        optimize_remat: bool = False,
+    ) -> None:
+        """Set the rule; ``symbolic_zeros=True`` is not supported, ``optimize_remat`` is accepted for JAX's sake."""
+        if symbolic_zeros:
+            way_out = "write fwd for plain values: what nothing reads of bwd's result is not computed"
+            raise NotImplementedError(message(f"{self.what}: defvjp", "symbolic_zeros must be False", "True", way_out))
         self.fwd, self.bwd = fwd, bwd
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

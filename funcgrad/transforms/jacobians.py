@@ -11,7 +11,7 @@ import numpy as np
 from funcgrad import dtypes, tree
 from funcgrad.array import asarray
 from funcgrad.prims import layout
-from funcgrad.transforms.autodiff import check_floats, linearize, vjp
+from funcgrad.transforms.autodiff import check_floats, check_real, linearize, vjp
 from funcgrad.transforms.batching import vmap
 from funcgrad.transforms.flat import (
     in_result,
@@ -46,7 +46,9 @@ def _rows(stacked: Any, values: Sequence[Any]) -> list[Any]:
     return out
 
 
-def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def jacfwd(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that gives the Jacobian by forward mode: one jvp per input element, all at once by vmap.
 
     The result has the structure of ``fun``'s, with the structure of the arguments inside; each leaf has the
@@ -57,6 +59,7 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
            [0., 4.]], dtype=float32)
     """
     what = label("jacfwd", fun)
+    check_real(holomorphic, what)
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
@@ -87,7 +90,9 @@ def jacfwd(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
     return jacobian_of
 
 
-def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def jacrev(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that gives the Jacobian by reverse mode: one vjp per output element, all at once by vmap.
 
     See :func:`jacfwd` for the result's structure.
@@ -97,6 +102,7 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
            [0., 4.]], dtype=float32)
     """
     what = label("jacrev", fun)
+    check_real(holomorphic, what)
 
     @functools.wraps(fun)
     def jacobian_of(*args: Any, **kwargs: Any) -> Any:
@@ -120,11 +126,13 @@ def jacrev(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: b
 jacobian = jacrev
 
 
-def hessian(fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
+def hessian(
+    fun: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Callable[..., Any]:
     """Return a function that gives the matrix of second derivatives: forward over reverse.
 
     >>> hessian(lambda x: (x**3).sum())(asarray([1.0, 2.0]))
     Array([[ 6.,  0.],
            [ 0., 12.]], dtype=float32)
     """
-    return jacfwd(jacrev(fun, argnums, has_aux=has_aux), argnums, has_aux=has_aux)
+    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)

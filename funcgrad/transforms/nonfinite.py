@@ -14,7 +14,7 @@ from funcgrad.control.callback import without_callbacks
 from funcgrad.errors import NonFiniteError, Site, message
 from funcgrad.ir import Aval, Equation, Graph, Literal
 from funcgrad.passes.inline import inline
-from funcgrad.trace import trace
+from funcgrad.trace import trace, watch_evaluations
 from funcgrad.transforms.flat import FlatFunction, argument_path, avals_of, in_result, name_of, values_of
 
 __all__ = ["NonFinite", "check_results", "checks_results", "debug_nans", "find_nonfinite"]
@@ -27,7 +27,8 @@ def debug_nans(enable: bool = True) -> Iterator[None]:
     """Inside, a result of a jitted function that is not finite raises NonFiniteError, which names its origin.
 
     Every call then copies its arguments first, so that the graph can be run again as :func:`find_nonfinite` does;
-    donated arguments stay usable when the call fails.  It costs a copy and a look at each result.
+    donated arguments stay usable when the call fails.  It costs a copy and a look at each result.  Outside jit an
+    operation that makes a NaN from operands without one raises as well.
 
     >>> from funcgrad import jit
     >>> with debug_nans():
@@ -39,6 +40,7 @@ def debug_nans(enable: bool = True) -> Iterator[None]:
     """
     saved = checks_results()
     _local.on = enable
+    watch_evaluations(_look)
     try:
         yield
     finally:
@@ -48,6 +50,21 @@ def debug_nans(enable: bool = True) -> Iterator[None]:
 def checks_results() -> bool:
     """Whether a ``debug_nans`` is in force in this thread."""
     return bool(getattr(_local, "on", False))
+
+
+def _look(prim: Any, xs: Sequence[Any], outs: Sequence[Any]) -> None:
+    """Raise NonFiniteError for a NaN that an operation outside jit made."""
+    if not checks_results() or any(_has_nan(x) for x in xs) or not any(_has_nan(o) for o in outs):
+        return
+    operands = ", ".join(str(np.asarray(x.value if isinstance(x, Literal) else x)) for x in xs[:2] if x.aval.size <= 8)
+    got = f"{', '.join(str(o.aval) for o in outs)} with NaN" + (f" from {operands}" if operands else "")
+    raise NonFiniteError(message(prim.name, "results must not be NaN under debug_nans", got))
+
+
+def _has_nan(x: Any) -> bool:
+    if not dtypes.is_float(x.aval.dtype):
+        return False
+    return bool(np.isnan(dtypes.widen(np.asarray(x.value if isinstance(x, Literal) else x))).any())
 
 
 class NonFinite(NamedTuple):

@@ -89,7 +89,7 @@ TOP = Table(
         **words(SHARDING, "NamedSharding P Shard shard_map smap make_mesh set_mesh reshard memory device_put_sharded"),
         **words(SHARDING, "make_array_from_callback make_array_from_process_local_data device_put_replicated"),
         **words(SHARDING, "make_array_from_single_device_arrays remove_size_one_mesh_axis_from_type"),
-        **words(SHARDING, "host_count host_id host_ids process_count process_index process_indices"),
+        **words(SHARDING, "host_count host_id host_ids process_indices"),
         **words(REFS, "Ref empty_ref free_ref freeze new_ref"),
         **words(INTERNAL, "ad ds make_user_context"),
         **words(SWITCHES, "allow_f16_reductions array_garbage_collection_guard auto_pcast default_prng_impl"),
