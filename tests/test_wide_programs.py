@@ -1,4 +1,4 @@
-"""Random programs of all dtypes, with views, order, indices that are values, loops in loops: devices and numpy agree."""
+"""Random programs of all dtypes, with views, order, places that are values, loops in loops: devices and numpy agree."""
 
 from __future__ import annotations
 
