@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         ad_checkpoint,
         data,
         debug,
+        experimental,
         flatten_util,
         image,
         io,
@@ -85,9 +86,9 @@ if TYPE_CHECKING:
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
 _MODULES = (
-    "ad_checkpoint data debug flatten_util image io lax losses nn ops optim random scipy testing training tree_util"
+    "ad_checkpoint data debug experimental flatten_util image io lax losses nn ops optim random scipy testing training"
 )
-_MODULES += " typing"
+_MODULES += " tree_util typing"
 _LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
@@ -120,7 +121,6 @@ _INSTEAD = {
     "pmap": "vmap with an axis name",
     "export": "f.lower(*args).compile() in the process that runs it; save() for parameters",
     "custom_batching": "vmap of what the function is made of, or lax.map",
-    "experimental": "lax, scipy and debug have what became stable; docs/coverage.md lists every name",
     "profiler": "debug.profile and debug.memory_over_time; named_scope for annotations",
     "live_arrays": "f.lower(*args).compile().memory_analysis()",
     "new_ref": "carry the value through lax.scan",
@@ -183,6 +183,7 @@ __all__ = [
     "devices",
     "disable_jit",
     "errors",
+    "experimental",
     "eval_shape",
     "flatten_util",
     "grad",

@@ -46,6 +46,7 @@ LAYERS = [
         "ops",
         "image",
         "scipy",
+        "experimental",
     ],
     ["testing", "test_util", "demo"],
 ]

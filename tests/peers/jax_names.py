@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.scipy.linalg
+import jax.scipy.ndimage
+import jax.scipy.optimize
+import jax.scipy.signal
 import jax.scipy.sparse.linalg
 import jax.scipy.special
 import jax.scipy.stats
@@ -254,6 +257,16 @@ STATS = Table(
     {"mode": "numpy.bincount and argmax", "rankdata": "argsort of argsort", "sem": "std(x, ddof=1) / sqrt(n)"},
     {"gaussian_kde": "logsumexp of multivariate_normal.logpdf is one", "poisson.entropy": "no closed form"},
 )
+SIGNAL = Table(
+    "jax.scipy.signal",
+    jax.scipy.signal,
+    fg.scipy.signal,
+    {"fftconvolve": "computed directly", **words("zeros outside only", "convolve2d correlate2d")},
+    {},
+    words(COMPLEX, "csd istft stft welch"),
+)
+NDIMAGE = Table("jax.scipy.ndimage", jax.scipy.ndimage, fg.scipy.ndimage, {}, {}, {})
+OPTIMIZE = Table("jax.scipy.optimize", jax.scipy.optimize, fg.scipy.optimize, {}, {}, {})
 NN = Table(
     "jax.nn",
     jax.nn,
@@ -262,7 +275,7 @@ NN = Table(
     {},
     words("products of ragged or scaled blocks", "get_scaled_dot_general_config scaled_dot_general scaled_matmul"),
 )
-TABLES = [*MAIN, NN, TREE, TREE_UTIL, OPS, IMAGE, SPECIAL, SCIPY_LINALG, SPARSE, STATS]
+TABLES = [*MAIN, NN, TREE, TREE_UTIL, OPS, IMAGE, SPECIAL, SCIPY_LINALG, SPARSE, STATS, SIGNAL, NDIMAGE, OPTIMIZE]
 
 
 def public(module: Any) -> list[str]:
