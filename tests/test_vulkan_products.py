@@ -14,7 +14,7 @@ import pytest
 from spirv_device import Array, as_gpu, device, validate
 
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
-from funcgrad.runtime.spirv.matrix import lower_matrix
+from funcgrad.runtime.spirv.matrix import _choices, _seconds, lower_matrix
 from funcgrad.runtime.spirv.product import Blocks, Product, parse
 from funcgrad.runtime.spirv.ranges import DEPTH, SLACKS, Ranges
 from funcgrad.runtime.spirv.repair import Repair
@@ -147,6 +147,43 @@ def test_rows_of_zeros_are_results_of_zero() -> None:
     np.testing.assert_array_equal(out, given)
 
 
+def units_by_numpy(p: Product, a: Array, b: Array) -> tuple[Array, Array]:
+    """What the matrix units leave: the parts of a product, wrong in all blocks with a mark, and the marks."""
+    tile, splits = min(_choices(p, UNITS), key=lambda c: _seconds(p, *c))
+    parts = np.stack([x @ y for x, y in zip(np.split(a, splits, 1), np.split(b, splits, 0), strict=True)])
+    lost = []
+    for x in (a, b.T):
+        size = np.abs(np.where(np.isfinite(x), x, 0))
+        most = size.max(1, keepdims=True)
+        tiny = (size > 0) & (size < 2.0**-30 * most)
+        lost.append((tiny | ~np.isfinite(x) | ((most > 0) & ((most < 2.0**-80) | (most > 2.0**80)))).any(1))
+    rows, columns = lost[0].reshape(-1, tile.m).any(1), lost[1].reshape(-1, tile.n).any(1)
+    marks = np.broadcast_to(rows[:, None] | columns, (splits, len(rows), len(columns))).astype(np.uint32)
+    wrong = np.kron(marks, np.ones((1, tile.m, tile.n), np.uint32)) != 0
+    return np.where(wrong, NAN, parts).astype(np.float32), marks.copy()
+
+
+@pytest.mark.parametrize("precision", [0, 1])
+@pytest.mark.parametrize("shape", [(512, 512, 512), (256, 384, 64), (128, 128, 2048), (1024, 256, 128)])
+def test_whatever_the_tiles_marked_blocks_come_out_right(shape: tuple[int, int, int], precision: int) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(m)
+    a, b = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32)
+    a[m // 2 + 70 * (m > 256), 3], b[5, n - 3], a[m - 1, 7] = INF, NAN, 1e-20
+    p = parse(words(m, n, k, precision=precision))
+    with np.errstate(invalid="ignore"):
+        parts, marks = units_by_numpy(p, a, b)
+        want = (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    made = lower_matrix(p, UNITS)
+    kept = [d for d in made.dispatches if not d.subgroup]  # all but the product itself
+    scratch = [np.zeros(-(-size // 4), np.uint32) for size in made.scratch]
+    out = parts[0].copy() if len(parts) == 1 else np.zeros((m, n), np.float32)
+    scratch[0] = parts if len(parts) > 1 else scratch[0]
+    scratch[3] = marks
+    device().run(Lowered([moved(d, 3) for d in kept], []), [a, b, out, *scratch], [out])
+    np.testing.assert_allclose(out, want, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("precision", [0, 1, 2])
 @pytest.mark.parametrize("shape", [s for s in SHAPES if s[2] % 32 == 0])
 def test_kernels_on_the_matrix_units_are_valid(shape: tuple[Any, ...], precision: int) -> None:
@@ -175,7 +212,11 @@ LARGER = [(128, 128, 16384, (), (True, False)), (256, 384, 1024, (), (False, Tru
 def test_shapes_and_layouts(shape: tuple[Any, ...], precision: int, bound: float) -> None:
     m, n, k, batch, turned = shape
     rng = np.random.default_rng(m + n + k)
-    a, b = rng.normal(size=(*batch, m, k)).astype(np.float32), wide(rng, *batch, k, n)
+    a, b = rng.normal(size=(*batch, m, k)), rng.normal(size=(*batch, k, n))
+    a, b = [
+        (x * 10.0 ** rng.integers(-15, 15, side)).astype(np.float32)
+        for x, side in ((a, (*batch, m, 1)), (b, (*batch, 1, n)))
+    ]
     b[..., 5] = 0
     got, want = product(a, b, precision, turned), a.astype(np.float64) @ b.astype(np.float64)
     assert (np.abs(got - want) <= bound * (np.abs(a).astype(np.float64) @ np.abs(b))).all()
@@ -217,4 +258,4 @@ def test_errors_are_small_beside_the_sums_of_magnitudes(name: str, precision: in
         size = np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64)
     finite = np.isfinite(want)
     np.testing.assert_array_equal(got[~finite], want[~finite])
-    assert (np.abs(got - want)[finite] <= bound * size[finite]).all()
+    assert (np.abs(got[finite] - want[finite]) <= bound * size[finite]).all()

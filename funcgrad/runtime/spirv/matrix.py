@@ -129,7 +129,7 @@ def lower_matrix(p: Product, target: Target) -> Lowered:
     ranges, cut = (Ranges(p, 0), Ranges(p, 1)), Blocks(p, tile.m, tile.n, splits)
     finding = [r.dispatch(1 + i, target) for i, r in enumerate(ranges)]
     guard = Repair(cut, ranges, (1, 2, 3))
-    block = next(t for t in BLOCKS if p.m % t.m == 0 and p.n % t.n == 0)
+    block = next(t for t in BLOCKS if tile.m % t.m == 0 and tile.n % t.n == 0)  # each within one that has a mark
     launches = [_product(p, tile, splits, ranges, target), tiles(p, block, splits, target, guard), *joining]
     scratch = [partial, *[r.nbytes for r in ranges], 4 * cut.total]
     return Lowered([*finding, *launches], scratch, tuple([r.peak(i, 1 + i) for i, r in enumerate(ranges)]))

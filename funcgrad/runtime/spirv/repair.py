@@ -39,6 +39,7 @@ class Repair:
 
     def groups(self, cut: Blocks) -> int:
         """Few: most have nothing to do, and each has to be started."""
+        assert self.marks.m % cut.m == 0 and self.marks.n % cut.n == 0, "each block lies in one that has a mark"
         return min(cut.total, GROUPS)
 
     @contextmanager
