@@ -14,7 +14,7 @@ from funcgrad import lax, nn
 from funcgrad.ir import Equation, Graph, subgraphs
 from funcgrad.passes.pipeline import prepare
 from funcgrad.prims.contract import Conv, DotGeneral
-from funcgrad.runtime.kinds import DOT
+from funcgrad.runtime.kinds import DOT, DOT_MAP
 from funcgrad.runtime.vulkan.emitter import VulkanEmitter
 
 X = np.zeros((2, 8, 8, 4), np.float32)
@@ -141,7 +141,9 @@ def test_vulkan_kernels_are_told_the_precision(name: str, precision: str | None)
     fun, args = CALLS[name]
     loss = lambda *xs: (fun(*xs, precision) ** 2).sum()
     graph = prepare(fg.make_graph(fg.grad(loss, argnums=(0, 1)))(*args))
-    words = [node.words for node in VulkanEmitter(prepare).lower(graph).nodes if node.kind == DOT]
+    nodes = VulkanEmitter(prepare).lower(graph).nodes
+    words = [node.words for node in nodes if node.kind == DOT]
+    words += [node.words[2 : 2 + node.words[0]] for node in nodes if node.kind == DOT_MAP]
     number = {None: 0, "tensorfloat32": 1, "float16": 2}[precision]
     assert len(words) >= 3 and {w[-1] for w in words} == {number}
 

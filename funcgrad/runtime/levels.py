@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from funcgrad.runtime.kinds import DOT, MAP, MAP_REDUCE, REDUCE, ROWS
+from funcgrad.runtime.kinds import DOT, DOT_MAP, MAP, MAP_REDUCE, REDUCE, ROWS
 
 __all__ = ["Levels"]
 
-WRITERS = (MAP, REDUCE, DOT, ROWS, MAP_REDUCE)  # which do not read what they write; several may write parts of a buffer
+WRITERS = (
+    MAP,
+    REDUCE,
+    DOT,
+    ROWS,
+    MAP_REDUCE,
+    DOT_MAP,
+)  # which do not read what they write; several may write parts of a buffer
 WINDOW = 4  # levels by which a node may come before the latest one
 
 

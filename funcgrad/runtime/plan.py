@@ -101,7 +101,7 @@ KINDS: tuple[str, ...] = (
     "cumulative",
     "sort",
 )
-KINDS += ("rows", "tiles", "matrix", "map_reduce")
+KINDS += ("rows", "tiles", "matrix", "map_reduce", "dot_map")
 CONTROL = ("loop", "while", "cond", "host")
 FIRST_CONTROL = 100
 

@@ -8,6 +8,7 @@ from functools import lru_cache
 from funcgrad.runtime.kinds import (
     CUMULATIVE,
     DOT,
+    DOT_MAP,
     DYNAMIC_SLICE,
     DYNAMIC_UPDATE,
     MAP,
@@ -18,7 +19,7 @@ from funcgrad.runtime.kinds import (
     SORT,
     TAKE,
 )
-from funcgrad.runtime.spirv.dot import lower_dot
+from funcgrad.runtime.spirv.dot import lower_dot, lower_dot_map
 from funcgrad.runtime.spirv.index import lower_dynamic_slice, lower_dynamic_update, lower_scatter, lower_take
 from funcgrad.runtime.spirv.instructions import Unsupported
 from funcgrad.runtime.spirv.kernel import Dispatch, Target
@@ -43,6 +44,7 @@ LOWERINGS: dict[int, Callable[[Sequence[int], Target], Lowered | tuple[list[Disp
     SORT: lower_sort,
     ROWS: lower_rows,
     MAP_REDUCE: lower_map_reduce,
+    DOT_MAP: lower_dot_map,
 }
 
 

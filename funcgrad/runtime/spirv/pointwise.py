@@ -7,10 +7,11 @@ loads are on their way at a time.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from funcgrad.runtime.spirv.instructions import INSTRUCTIONS, MEMORY, NUMBERS, load, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
+from funcgrad.runtime.spirv.pairs import Divisor
 from funcgrad.runtime.spirv.words import (
     Lowered,
     Operand,
@@ -23,10 +24,11 @@ from funcgrad.runtime.spirv.words import (
 )
 from funcgrad.runtime.views import coalesce
 
-__all__ = ["Registers", "iota", "lower_map", "run_code", "typed"]
+__all__ = ["DIVIDE", "DIVIDE_NZ", "Registers", "iota", "lower_map", "lower_program", "run_code", "typed"]
 
 CONST = NUMBERS["const"]
 MOV = NUMBERS["mov"]
+DIVIDE, DIVIDE_NZ = NUMBERS["div_f"], NUMBERS["div_nz_f"]
 TILE = 32  # rows and columns of a square that is turned round
 LEAST = 8  # of a dimension that is worth it
 MOST_CROSSED = 6
@@ -74,16 +76,20 @@ def _literal(k: Kernel, word: int) -> Value:
     return ((high >> 31) | word).bits("f")
 
 
-def run_code(regs: Registers, code: Sequence[Sequence[int]]) -> None:
-    """Run instructions of MAP."""
+def run_code(regs: Registers, code: Sequence[Sequence[int]], divisors: Mapping[int, Divisor] | None = None) -> None:
+    """Run instructions of MAP; ``divisors`` has inputs, by their registers, that are the same for many elements."""
     for op, dst, *sources in code:
         if op == CONST:
             regs.set(dst, regs.k.const(sources[0], "u"))
         elif op == MOV:
             regs.values[dst] = regs.values[sources[0]]
+        elif divisors and op in (DIVIDE, DIVIDE_NZ) and sources[1] in divisors:
+            x = regs.get(sources[0], "f")
+            q = divisors[sources[1]].divide(x)
+            regs.set(dst, q if op == DIVIDE else regs.k.select(x.eq(0.0), 0.0, q))
         else:
-            x = INSTRUCTIONS[op]
-            regs.set(dst, x.make(*[regs.get(r, t) for r, t in zip(sources, x.sources, strict=False)]))
+            made = INSTRUCTIONS[op]
+            regs.set(dst, made.make(*[regs.get(r, t) for r, t in zip(sources, made.sources, strict=False)]))
 
 
 def _ordered(p: Program) -> Program:
@@ -257,7 +263,11 @@ class _Tiled(_Map):
 
 def lower_map(words: Sequence[int], target: Target) -> Lowered:
     """The dispatch of a MAP node."""
-    p = read_program(words, rows=False)
+    return lower_program(read_program(words, rows=False), target)
+
+
+def lower_program(p: Program, target: Target) -> Lowered:
+    """The dispatch of a MAP program."""
     if 0 in p.dims:
         return Lowered([], [])
     p = _ordered(p)

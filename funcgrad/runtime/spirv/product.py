@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, spread_groups
@@ -148,11 +148,25 @@ def along(
         k.barrier()
 
 
-def join(p: Product, splits: int, target: Target) -> Dispatch:
+class Finish(Protocol):
+    """What becomes of a product's results, if they are not just written."""
+
+    def open(self, k: Kernel, first: int) -> list[tuple[int, int]]:
+        """Get addresses, before any branch; return them as the table's rows from ``first`` on."""
+
+    def coordinates(self, where: Value, row: Value, column: Value) -> list[Value]:
+        """What ``write`` is to know of a result: its number, its row (of all matrices) and its column."""
+
+    def write(self, results: Sequence[Value], at: Sequence[list[Value]]) -> None:
+        """Take some results."""
+
+
+def join(p: Product, splits: int, target: Target, finish: Finish | None = None) -> Dispatch:
     """The launch that adds the parts of a split product."""
     k, count = Kernel(target, (128, 1, 1)), math.prod(p.batch) * p.m * p.n
     c, first = lowest(p.c, (*p.batch, p.m, p.n))
-    parts, out = memory(k, 0, p.dtype), memory(k, 1, c.dtype)
+    parts, out = memory(k, 0, p.dtype), None if finish else memory(k, 1, c.dtype)
+    table = finish.open(k, 1) if finish else [(c.slot, c.offset)]
     groups = spread_groups(math.ceil(count / 128), target)
     i = (k.group(0) + k.group(1) * groups[0]) * 128 + k.thread()
     with k.if_(i < count):
@@ -162,8 +176,11 @@ def join(p: Product, splits: int, target: Target) -> Dispatch:
         n, rest = i % p.n, i // p.n
         index = [*coordinates(rest // p.m, p.batch), rest % p.m, n]
         where = sum_of(k, [offset(x, s) for x, s in zip(index, c.strides, strict=True)], first)
-        store(out, where, total)
-    return Dispatch(k.code(), groups, ((~0, 0), (c.slot, c.offset)))
+        if finish:
+            finish.write([total], [finish.coordinates(where, rest, n)])
+        elif out is not None:
+            store(out, where, total)
+    return Dispatch(k.code(), groups, ((~0, 0), *table))
 
 
 def join_seconds(p: Product, splits: int) -> float:

@@ -14,7 +14,8 @@ from typing import NamedTuple
 from funcgrad.runtime.spirv.folds import ARGMAX, ARGMIN, FLOATS, Fold, GroupFold, State, make_fold
 from funcgrad.runtime.spirv.instructions import MEMORY, SIZES, load, narrow
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable, spread_groups
-from funcgrad.runtime.spirv.pointwise import Registers, iota, run_code
+from funcgrad.runtime.spirv.pairs import Divisor
+from funcgrad.runtime.spirv.pointwise import DIVIDE, DIVIDE_NZ, Registers, iota, run_code
 from funcgrad.runtime.spirv.words import (
     Lowered,
     Operand,
@@ -84,8 +85,8 @@ def widest(target: Target, most: int) -> int:
     return min(most, 1 << ((target.subgroup if target.software else target.most_invocations).bit_length() - 1))
 
 
-def split(n_out: int, n_red: int, rows: bool, target: Target) -> Shape:
-    """The split by shape alone."""
+def split(n_out: int, n_red: int, rows: bool, target: Target, least: int = 2 * AT_ONCE) -> Shape:
+    """The split by shape alone; an invocation has ``least`` elements of a segment."""
     local = widest(target, 256)
     if rows:
         members = power_of_two(-(-n_red // AT_ONCE), local)
@@ -100,7 +101,7 @@ def split(n_out: int, n_red: int, rows: bool, target: Target) -> Shape:
     segments = 1
     busy = BUSY // 16 if target.software else BUSY
     if groups < busy // 2:
-        segments = max(1, min(busy // groups, n_red // (members * AT_ONCE * 2), target.most_groups[2]))
+        segments = max(1, min(busy // groups, n_red // (members * least), target.most_groups[2]))
     segment = -(-n_red // segments)
     return Shape(members, results, -(-n_red // max(segment, 1)) or 1, segment, rows)
 
@@ -174,6 +175,8 @@ class _Computed(_Elements):
         for x, step in zip(kept, self.r.given.strides[:n], strict=True):
             self.base = self.base + x * (step // 4)
         self.same = {n: self._load(n, []) for n, x in enumerate(self.p.inputs) if x.slot >= 0 and not any(x.strides)}
+        quotients = {x[3] for x in self.p.code if x[0] in (DIVIDE, DIVIDE_NZ)}  # inputs keep their registers
+        self.divisors = {n: Divisor(self.same[n]) for n in sorted(quotients & set(self.same))}
 
     def _load(self, n: int, at: Sequence[Value]) -> Value:
         """An input for an element; at none, if it is the same everywhere."""
@@ -192,7 +195,7 @@ class _Computed(_Elements):
         regs = Registers(at.k, len(self.p.widths))
         for n in range(len(self.p.inputs)):
             regs.set(n, self.same[n] if n in self.same else self._load(n, where))
-        run_code(regs, self.p.code)
+        run_code(regs, self.p.code, self.divisors)
         return [regs.get(self.p.outputs[0][0], "f")]
 
 
@@ -355,7 +358,7 @@ def lower_reduce(words: Sequence[int], target: Target, elements: Program | None 
     if not n_out:
         return Lowered([], [])
     fold = make_fold(r.op, r.given.dtype)
-    shape = split(n_out, n_red, by_rows(r), target)
+    shape = split(n_out, n_red, by_rows(r), target, 2 * AT_ONCE if elements is None else AT_ONCE)
     source = _Elements(r, fold) if elements is None else _Computed(r, fold, elements)
     first = _Stage(fold, source, n_out, n_red, shape, target)
     if shape.segments == 1:

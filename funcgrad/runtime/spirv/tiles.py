@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from funcgrad.runtime.spirv.elements import F32, I32, U32, Elements, load, memory, store
+from funcgrad.runtime.spirv.epilogue import Epilogue
 from funcgrad.runtime.spirv.index import LONGEST
-from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, Variable
 from funcgrad.runtime.spirv.product import (
     Blocks,
     Piece,
@@ -175,8 +176,8 @@ class _Side:
 class Results:
     """Where a block's results go: into the result, or with ``splits`` into scratch, one part after another."""
 
-    def __init__(self, cut: Blocks, piece: Piece, tile: Tile, out: Elements):
-        self.k, self.p, self.tile, self.splits, self.piece, self.memory = out.k, cut.p, tile, cut.splits, piece, out
+    def __init__(self, cut: Blocks, piece: Piece, tile: Tile, out: Elements | Epilogue):
+        self.k, self.p, self.tile, self.splits, self.piece, self.out = out.k, cut.p, tile, cut.splits, piece, out
         p, k, across = cut.p, out.k, tile.n // tile.columns
         self.batch = piece.number if cut.splits == 1 else piece.number % math.prod(p.batch)
         self.index = coordinates(self.batch, p.batch)
@@ -193,6 +194,23 @@ class Results:
         size, count = ((self.tile.m, self.tile.rows), (self.tile.n, self.tile.columns))[axis]
         return [self.at[axis] * 4 + (i // 4 * (size // (count // 4)) + i % 4) for i in range(count)]
 
+    @property
+    def memory(self) -> Elements:
+        """Where results are written as they are."""
+        assert isinstance(self.out, Elements)
+        return self.out
+
+    def write(self, some: Sequence[tuple[int, int, Value]], sums: list[list[Variable]]) -> None:
+        """Write some of an invocation's sums: the row and column of each, and its index."""
+        if not isinstance(self.out, Epilogue):
+            for i, j, where in some:
+                store(self.memory, where, sums[i][j].get())
+            return
+        (m, n), rows, columns = self.piece.starts, self.rows(0), self.rows(1)
+        m = self.batch * self.p.m + m
+        at = [self.out.coordinates(where, m + rows[i], n + columns[j]) for i, j, where in some]
+        self.out.write([sums[i][j].get() for i, j, _ in some], at)
+
     def places(self) -> Iterator[tuple[int, int, Value, list[Value]]]:
         """Of each of an invocation's sums: its row and column, its index, and what must hold that it is a result."""
         p, tile, (m, n) = self.p, self.tile, self.piece.starts
@@ -205,14 +223,25 @@ class Results:
                 yield i, j, where, masks
 
 
-def tiles(p: Product, tile: Tile, splits: int, target: Target, guard: Guard | None = None) -> Dispatch:
-    """The launch that computes the blocks; with ``splits`` into scratch, one result after another."""
+def tiles(
+    p: Product, tile: Tile, splits: int, target: Target, guard: Guard | None = None, epilogue: Epilogue | None = None
+) -> Dispatch:
+    """The launch that computes the blocks; with ``splits`` into scratch, one result after another.
+
+    An ``epilogue`` takes the results of a product that is not split.
+    """
     k, cut = Kernel(target, (tile.threads, 1, 1)), Blocks(p, tile.m, tile.n, splits)
     t = {F32: "f", I32: "i", U32: "u"}[p.dtype]
     sides = _Side(k, p, p.a, 0, p.m, tile.m, tile, t), _Side(k, p, p.b, 1, p.n, tile.n, tile, t)
     dtype, entry = (p.c.dtype, (lowest(p.c, (*p.batch, p.m, p.n))[0].offset)) if splits == 1 else (p.dtype, 0)
+    table = [(s.view.slot, s.view.offset) for s in sides]
+    if epilogue is not None:
+        table += epilogue.open(k, 2)
+        piece, groups = cut.here(k)
+        _compute(k, sides, Results(cut, piece, tile, epilogue), t)
+        return Dispatch(k.code(), groups, tuple(table))
     out = memory(k, 2, dtype)
-    table = [*[(s.view.slot, s.view.offset) for s in sides], (p.c.slot if splits == 1 else ~0, entry)]
+    table.append((p.c.slot if splits == 1 else ~0, entry))
     if guard is None:
         piece, groups = cut.here(k)
         _compute(k, sides, Results(cut, piece, tile, out), t)
@@ -252,12 +281,17 @@ def _compute(k: Kernel, sides: tuple[_Side, _Side], results: Results, t: str) ->
                     total.set(multiply_add(k, u, v, total.get()))
 
     along(k, begin, count, DEPTH, fetch, [side.keep for side in sides], add)
+    together: list[tuple[int, int, Value]] = []
     for i, j, where, masks in results.places():
-        if not masks:
-            store(results.memory, where, sums[i][j].get())
+        together.append((i, j, where))
+        if not masks:  # a row at a time
+            if j == tile.columns - 1:
+                results.write(together, sums)
+                together = []
             continue
         with k.if_(masks[0] if len(masks) == 1 else masks[0] & masks[1]):
-            store(results.memory, where, sums[i][j].get())
+            results.write(together, sums)
+        together = []
 
 
 def multiply_add(k: Kernel, x: Value, y: Value, z: Value) -> Value:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from funcgrad.runtime.emit import Emitter
 from funcgrad.runtime.plan import Buf, Node, needed_nodes
-from funcgrad.runtime.vulkan.joined import join_reductions
+from funcgrad.runtime.vulkan.joined import join_products, join_reductions
 
 __all__ = ["VulkanEmitter"]
 
@@ -23,7 +23,7 @@ class VulkanEmitter(Emitter):
 
     def arranged(self, results: Sequence[Buf]) -> list[Node]:
         """The nodes as the device runs them."""
-        return join_reductions(needed_nodes(self.nodes, results), results)
+        return join_products(join_reductions(needed_nodes(self.nodes, results), results), results)
 
     def precision_words(self, precision: str | None) -> list[int]:
         """The precision as a number: 0 float32, 1 TensorFloat-32 or better, 2 float16."""

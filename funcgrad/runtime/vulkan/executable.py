@@ -26,9 +26,8 @@ from funcgrad.runtime.vulkan.program import Branch, Call, Carry, HostLoop, Progr
 
 __all__ = ["Executable", "Fallback", "Pipelines"]
 
-TABLES = range(4, 33)  # of addresses that one block of launches keeps: more where the same ones come again, as long as
-RECORDED = 16384  # launches are in them all
-SEEN = 64  # addresses that are remembered
+TABLES = range(4, 33)  # of addresses that one block of launches keeps, most of them where
+RECORDED = 16384  # launches are not exceeded by all together
 LATEST = 512  # kernels that are kept although no executable may hold them
 
 
@@ -116,7 +115,6 @@ class _Block:
         self.kernels = pipelines.make(launches.codes, launches.subgroups)
         self.starts = np.concatenate([[0], np.cumsum(self.whole.sizes)])[:-1]
         self._tables: OrderedDict[Addresses, _Table] = OrderedDict()
-        self._seen: OrderedDict[int, None] = OrderedDict()  # hashes of addresses that had no table
         self._most = min(max(RECORDED // max(len(self.whole.kernels), 1), TABLES.start), TABLES.stop - 1)
         self._lock = threading.Lock()  # a table may be rewritten for other addresses
 
@@ -132,7 +130,7 @@ class _Block:
             self._tables.move_to_end(addresses)
             return found
         values = np.array(addresses, np.uint64)[self.whole.which] + self.whole.offset.astype(np.uint64)
-        if len(self._tables) < (self._most if self._comes_again(hash(addresses)) else TABLES.start):
+        if len(self._tables) < self._most:
             piece = self.memory.upload(values)
             found = _Table(piece, self._record(piece.address))
         else:
@@ -140,15 +138,6 @@ class _Block:
             self.memory.write(found.piece.address, values)
         self._tables[addresses] = found
         return found
-
-    def _comes_again(self, addresses: int) -> bool:
-        """Whether these addresses were there lately."""
-        known = addresses in self._seen
-        self._seen[addresses] = None
-        self._seen.move_to_end(addresses)
-        if len(self._seen) > SEEN:
-            self._seen.popitem(last=False)
-        return known
 
     def _record(self, address: int) -> Any:
         library, memory, whole = self.memory.library, self.memory, self.whole

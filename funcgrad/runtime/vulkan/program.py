@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
-from funcgrad.runtime.kinds import DOT, MAP, MAP_REDUCE, REDUCE, ROWS
+from funcgrad.runtime.kinds import DOT, DOT_MAP, MAP, MAP_REDUCE, REDUCE, ROWS
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.spirv.instructions import SIZES
@@ -247,12 +247,20 @@ class Program:
     def _touched(self, node: Node) -> list[tuple[int, Touch]]:
         """What a node reads and writes, by slot.  MAP and ROWS nodes may touch parts of a buffer."""
         if node.kind == DOT:
-            return _touched_by_product(node, [self._where(b) for b in node.operands])
+            return _touched_by_product(node.words, [self._where(b) for b in node.operands])
         if node.kind in (REDUCE, MAP_REDUCE):
             return _touched_by_reduction(node, [self._where(b) for b in node.operands])
+        if node.kind == DOT_MAP:
+            n = node.words[0]
+            both = _touched_by_product(node.words[2 : 2 + n], [self._where(b) for b in node.operands])[:2]
+            return both + self._touched_by_program(node, node.words[2 + n :], False)
         if node.kind not in (MAP, ROWS):
             return [(i, Touch(self._where(b), b.nbytes, i in node.writes)) for i, b in enumerate(node.operands)]
-        p, out = read_program(node.words, rows=node.kind == ROWS), []
+        return self._touched_by_program(node, node.words, node.kind == ROWS)
+
+    def _touched_by_program(self, node: Node, words: list[int], rows: bool) -> list[tuple[int, Touch]]:
+        """What the program of a MAP or ROWS node reads and writes, by slot."""
+        p, out = read_program(words, rows), []
         for written, operands in ((False, p.inputs), (True, [o for _, o in p.outputs])):
             for o in [o for o in operands if o.slot >= 0]:
                 base = self._at(node, o.slot, o.offset)
@@ -350,9 +358,9 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGN) * ALIGN
 
 
-def _touched_by_product(node: Node, places: Sequence[Symbol]) -> list[tuple[int, Touch]]:
+def _touched_by_product(words: Sequence[int], places: Sequence[Symbol]) -> list[tuple[int, Touch]]:
     """What a product reads and writes, by slot."""
-    p, out = parse(node.words), []
+    p, out = parse(words), []
     for v, sizes in ((p.a, (p.m, p.k)), (p.b, (p.k, p.n)), (p.c, (p.m, p.n))):
         size = SIZES[v.dtype]
         base = Symbol(places[v.slot].number, places[v.slot].offset + v.offset)
@@ -370,9 +378,10 @@ def _touched_by_reduction(node: Node, places: Sequence[Symbol]) -> list[tuple[in
 
 def _work(node: Node, used: set[int]) -> int:
     """The multiplications of the launch of a product that reads both operands; 0 for others."""
-    if node.kind != DOT or not used.issuperset(range(len(node.operands) - 1)):
+    if node.kind not in (DOT, DOT_MAP):
         return 0
-    return math.prod(node.words[2 : 5 + node.words[1]])
+    p = parse(node.words if node.kind == DOT else node.words[2 : 2 + node.words[0]])
+    return math.prod(p.batch) * p.m * p.n * p.k if {p.a.slot, p.b.slot} <= used else 0
 
 
 class _Words:
