@@ -244,15 +244,15 @@ def tiles(
     table.append((p.c.slot if splits == 1 else ~0, entry))
     if guard is None:
         piece, groups = cut.here(k)
-        _compute(k, sides, Results(cut, piece, tile, out), t)
+        _compute(k, sides, Results(cut, piece, tile, out), t, unroll=not target.software)
     else:
         groups = (guard.groups(cut), 1, 1)
         with guard.wanted(cut, tile, out) as results:
-            _compute(k, sides, results, t)
+            _compute(k, sides, results, t, unroll=False)  # rarely run, but always compiled
     return Dispatch(k.code(), groups, (*table, *(guard.table() if guard else [])))
 
 
-def _compute(k: Kernel, sides: tuple[_Side, _Side], results: Results, t: str) -> None:
+def _compute(k: Kernel, sides: tuple[_Side, _Side], results: Results, t: str, unroll: bool) -> None:
     """Compute a block and write it."""
     p, tile, splits, piece = results.p, results.tile, results.splits, results.piece
     part = part_of(p, splits)
@@ -272,7 +272,7 @@ def _compute(k: Kernel, sides: tuple[_Side, _Side], results: Results, t: str) ->
         ]
 
     def add() -> None:
-        with k.loop(DEPTH, unroll=not k.target.software) as d:
+        with k.loop(DEPTH, unroll=unroll) as d:
             left, right = [
                 side.read(d, at, n) for side, at, n in zip(sides, results.at, (tile.rows, tile.columns), strict=True)
             ]
