@@ -238,7 +238,7 @@ def tiles(
     if epilogue is not None:
         table += epilogue.open(k, 2)
         piece, groups = cut.here(k)
-        _compute(k, sides, Results(cut, piece, tile, epilogue), t)
+        _compute(k, sides, Results(cut, piece, tile, epilogue), t, unroll=not target.software)
         return Dispatch(k.code(), groups, tuple(table))
     out = memory(k, 2, dtype)
     table.append((p.c.slot if splits == 1 else ~0, entry))
