@@ -58,6 +58,13 @@ def test_a_product_that_sums_more_than_a_kernel_may_loop_over() -> None:
     np.testing.assert_array_equal(on_device(lambda x, y: x @ y.T, x, y), x.astype(np.float64) @ y.T)
 
 
+def test_a_reduction_longer_than_a_kernel_may_loop_over() -> None:
+    """Enough results to keep the device busy, so that each would be one invocation's."""
+    n = 540_000
+    got = on_device(lambda x: fnp.sum(fnp.broadcast_to(x, (n, 256)), 0), np.arange(256) % 2 == 0)
+    np.testing.assert_array_equal(got, np.arange(1, 257) % 2 * n)
+
+
 # ---- layouts ----
 
 

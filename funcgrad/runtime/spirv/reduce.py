@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.folds import ARGMAX, ARGMIN, FLOATS, Fold, GroupFold, State, make_fold
+from funcgrad.runtime.spirv.index import LONGEST
 from funcgrad.runtime.spirv.instructions import MEMORY, SIZES, load, narrow
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, Variable, spread_groups
 from funcgrad.runtime.spirv.pairs import Divisor
@@ -102,6 +103,7 @@ def split(n_out: int, n_red: int, rows: bool, target: Target, least: int = 2 * A
     busy = BUSY // 16 if target.software else BUSY
     if groups < busy // 2:
         segments = max(1, min(busy // groups, n_red // (members * least), target.most_groups[2]))
+    segments = max(segments, -(-n_red // (members * AT_ONCE * LONGEST)))
     segment = -(-n_red // segments)
     return Shape(members, results, -(-n_red // max(segment, 1)) or 1, segment, rows)
 
