@@ -108,6 +108,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
             else:
                 self.aims = [self._target(aims[v], begun) if v in aims else None for v in outs] if aims else []
                 self._lower(eqn, args, env)
+                self.aims = []
         return [env[a] if type(a) is Var else self.literal(a) for a in graph.outputs]
 
     def _lower(self, eqn: Equation, args: list[View], env: dict[Any, View]) -> None:
@@ -194,6 +195,7 @@ class Emitter(Contractions, Indexing, Control, Rows):
     def _aimed(self, g: Program, regs: list[Any], graph: Graph, computed: Sequence[int]) -> list[View]:
         """Append the MAP node of a group; results that are pieces of a placed array are written there, as x + 0."""
         targets = [self.aims[i] if self.aims else None for i in computed]
+        self.aims = []
         avals = [graph.outputs[i].aval for i in computed]
         if not any(t is not None for t in targets):
             return self.map(g, regs, avals)
