@@ -27,7 +27,9 @@ from funcgrad.optim import (
     hyperparams,
     linesearch,
     moments,
+    numerics,
     plateau,
+    projections,
     scaling,
     schedules,
     tree,
@@ -52,6 +54,7 @@ from funcgrad.optim.lbfgs import *
 from funcgrad.optim.linesearch import *
 from funcgrad.optim.moments import *
 from funcgrad.optim.muon import *
+from funcgrad.optim.numerics import *
 from funcgrad.optim.plateau import *
 from funcgrad.optim.scaling import *
 from funcgrad.optim.variants import *
@@ -61,7 +64,7 @@ GradientTransformation = Optimizer
 GradientTransformationExtraArgs = OptimizerExtraArgs
 
 __all__ = ["GradientTransformation", "GradientTransformationExtraArgs"]
-__all__ += ["contrib", "losses", "schedules", "tree", "tree_utils"]
+__all__ += ["contrib", "losses", "projections", "schedules", "tree", "tree_utils"]
 __all__ += losses.__all__
 __all__ += accumulators.__all__
 __all__ += aliases.__all__
@@ -76,6 +79,7 @@ __all__ += hyperparams.__all__
 __all__ += _lbfgs.__all__
 __all__ += linesearch.__all__
 __all__ += moments.__all__
+__all__ += numerics.__all__
 __all__ += _muon.__all__
 __all__ += plateau.__all__
 __all__ += scaling.__all__

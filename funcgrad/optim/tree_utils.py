@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import funcgrad.numpy as fnp
-from funcgrad import tree
+from funcgrad import random, tree
 from funcgrad.optim.base import Scalar, Tree, add_all, cast_tree, scaled, zeros_like
 from funcgrad.optim.base import tree_vdot as _tree_vdot
 from funcgrad.optim.clipping import global_norm
@@ -159,6 +160,164 @@ def _set(state: Any, values: dict[str, Any]) -> Any:
         named = zip(state._fields, state, strict=True)
         return type(state)(*(values[name] if name in values else _set(part, values) for name, part in named))
     return type(state)(_set(part, values) for part in state) if isinstance(state, tuple | list) else state
+
+
+# -- more of optax's ------------------------------------------------------------------------------------------------
+def tree_div(tree_x: Tree, tree_y: Tree) -> Tree:
+    """``x / y``.
+
+    >>> float(tree_div({"a": fnp.asarray(3.0)}, {"a": fnp.asarray(2.0)})["a"])
+    1.5
+    """
+    return tree.map(fnp.divide, tree_x, tree_y)
+
+
+def tree_where(condition: Any, tree_x: Tree, tree_y: Tree) -> Tree:
+    """``where(condition, x, y)``; the condition is an array or a tree of them.
+
+    >>> float(tree_where(fnp.asarray(False), {"a": fnp.asarray(1.0)}, {"a": fnp.asarray(2.0)})["a"])
+    2.0
+    """
+    if tree.structure(condition) == tree.structure(0):
+        return tree.map(lambda x, y: fnp.where(condition, x, y), tree_x, tree_y)
+    return tree.map(fnp.where, condition, tree_x, tree_y)
+
+
+def tree_clip(values: Tree, min_value: Any = None, max_value: Any = None) -> Tree:
+    """Every element within [min_value, max_value]; None is no bound.
+
+    >>> float(tree_clip({"a": fnp.asarray(3.0)}, max_value=1.0)["a"])
+    1.0
+    """
+    return tree.map(lambda x: fnp.clip(x, min_value, max_value), values)
+
+
+def tree_full_like(values: Tree, fill_value: Any, dtype: Any = None) -> Tree:
+    """``fill_value`` in the shapes of the leaves.
+
+    >>> float(tree_full_like({"a": fnp.zeros(())}, 7.0)["a"])
+    7.0
+    """
+    return tree.map(lambda x: fnp.full_like(x, fill_value, dtype=dtype), values)
+
+
+def tree_cast_like(values: Tree, other_tree: Tree) -> Tree:
+    """Every leaf in the dtype of the other tree's leaf.
+
+    >>> tree_cast_like({"a": fnp.ones(2)}, {"a": fnp.zeros(2, dtype=fnp.int32)})["a"].dtype == fnp.int32
+    True
+    """
+    return tree.map(lambda x, y: fnp.asarray(x).astype(fnp.asarray(y).dtype), values, other_tree)
+
+
+def tree_max(values: Tree) -> Any:
+    """The largest element of all leaves.
+
+    >>> float(tree_max({"a": fnp.ones(3), "b": fnp.asarray(2.0)}))
+    2.0
+    """
+    return fnp.max(fnp.stack([fnp.max(x) for x in tree.leaves(values)]))
+
+
+def tree_min(values: Tree) -> Any:
+    """The smallest element of all leaves.
+
+    >>> float(tree_min({"a": fnp.ones(3), "b": fnp.asarray(2.0)}))
+    1.0
+    """
+    return fnp.min(fnp.stack([fnp.min(x) for x in tree.leaves(values)]))
+
+
+def tree_size(values: Tree) -> int:
+    """The number of elements of all leaves.
+
+    >>> tree_size({"a": fnp.ones(3), "b": 2.0})
+    4
+    """
+    return sum(math.prod(fnp.shape(x)) for x in tree.leaves(values))
+
+
+def tree_allclose(a: Tree, b: Tree, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Any:
+    """Whether two trees of one structure are equal within tolerances; see ``numpy.allclose``.
+
+    >>> bool(tree_allclose({"a": fnp.ones(3)}, {"a": fnp.ones(3) + 1e-7}))
+    True
+    """
+    close = tree.map(lambda x, y: fnp.allclose(x, y, rtol, atol, equal_nan), a, b)
+    return fnp.all(fnp.stack([fnp.asarray(c) for c in tree.leaves(close)] or [fnp.asarray(True)]))
+
+
+def tree_batch_shape(values: Tree, shape: tuple[int, ...] = ()) -> Tree:
+    """Every leaf repeated over new leading axes.
+
+    >>> tree_batch_shape({"a": fnp.ones(3)}, (2,))["a"].shape
+    (2, 3)
+    """
+    return tree.map(lambda x: fnp.broadcast_to(x, (*shape, *fnp.shape(x))), values)
+
+
+def tree_split_key_like(rng_key: Any, target_tree: Tree) -> Tree:
+    """A key for each leaf.
+
+    >>> from funcgrad import random
+    >>> len(tree.leaves(tree_split_key_like(random.key(0), {"a": 1.0, "b": 2.0})))
+    2
+    """
+    treedef = tree.structure(target_tree)
+    return tree.unflatten(treedef, list(random.split(rng_key, treedef.num_leaves)))
+
+
+def tree_random_like(rng_key: Any, target_tree: Tree, sampler: Any = random.normal, dtype: Any = None) -> Tree:
+    """Draws of ``sampler(key, shape, dtype)`` in the shapes (and dtypes) of the leaves.
+
+    >>> from funcgrad import random
+    >>> tree_random_like(random.key(0), {"a": fnp.ones((2, 3))})["a"].shape
+    (2, 3)
+    """
+    keys = tree_split_key_like(rng_key, target_tree)
+
+    def draw(x: Any, key: Any) -> Any:
+        like = fnp.asarray(x)
+        return sampler(key, like.shape, like.dtype if dtype is None else dtype)
+
+    return tree.map(draw, target_tree, keys)
+
+
+def tree_update_moment(updates: Tree, moments: Tree, decay: Scalar, order: int) -> Tree:
+    """``decay * m + (1 - decay) * g ** order``.
+
+    >>> float(tree_update_moment({"a": fnp.asarray(2.0)}, {"a": fnp.asarray(0.0)}, 0.5, 2)["a"])
+    2.0
+    """
+    return tree.map(lambda g, m: (1 - decay) * (g**order) + decay * m, updates, moments)
+
+
+def tree_update_moment_per_elem_norm(updates: Tree, moments: Tree, decay: Scalar, order: int) -> Tree:
+    """``tree_update_moment``: the two differ for complex numbers only.
+
+    >>> float(tree_update_moment_per_elem_norm({"a": fnp.asarray(-2.0)}, {"a": fnp.asarray(0.0)}, 0.5, 2)["a"])
+    2.0
+    """
+    return tree_update_moment(updates, moments, decay, order)
+
+
+def tree_update_infinity_moment(updates: Tree, moments: Tree, decay: Scalar, eps: Scalar) -> Tree:
+    """``max(abs(g) + eps, decay * m)``.
+
+    >>> float(tree_update_infinity_moment({"a": fnp.asarray(-2.0)}, {"a": fnp.asarray(6.0)}, 0.5, 0.0)["a"])
+    3.0
+    """
+    return tree.map(lambda g, m: fnp.maximum(fnp.abs(g) + eps, decay * m), updates, moments)
+
+
+def tree_bias_correction(moment: Tree, decay: Scalar, count: Any) -> Tree:
+    """``m / (1 - decay ** count)``, in the dtype of each leaf.
+
+    >>> float(tree_bias_correction({"a": fnp.asarray(1.0)}, 0.5, 1)["a"])
+    2.0
+    """
+    correction = 1 - fnp.asarray(decay) ** count
+    return tree.map(lambda m: m / correction.astype(m.dtype), moment)
 
 
 tree_l2_norm = tree_norm
