@@ -173,6 +173,22 @@ def test_reduce_window(op: Any, fn: Any, start: float, padding: Any) -> None:
     close(shifted, combine(want, np.float32(0.25)))
 
 
+@pytest.mark.parametrize(
+    ("error", "text", "more"),
+    [
+        (ShapeError, "window_dimensions must have one size for each of the 2 axes", (2,)),
+        (ShapeError, "window_dimensions must have one size for each of the 2 axes", ((2,),)),
+        (ShapeError, "window_strides must have one size", ((2, 2), (1,), "SAME")),
+        (ShapeError, "base_dilation must have one size", ((2, 2), None, "VALID", 2)),
+        (ShapeError, "a pair for each axis", ((2, 2), None, 3)),
+        (TypeError, "window_dimensions must be an integer", ((2.5, 2),)),
+    ],
+)
+def test_windows_that_do_not_fit(error: type[Exception], text: str, more: Any) -> None:
+    with pytest.raises(error, match=f"reduce_window: .*{text}"):
+        lax.reduce_window(f32(3, 7), 0.0, lax.add, *more)
+
+
 # -- slices ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("start", [-9, -2, 0, 3, 9])
 def test_dynamic_slices_move_to_fit(start: int) -> None:

@@ -279,6 +279,8 @@ BAD = [
     (lambda: nn.Conv2d(4, 6, 3, key=random.key(0), groups=4), "groups must divide both"),
     (lambda: nn.ConvTranspose1d(4, 6, 3, key=random.key(0))(fnp.ones((2, 8, 3))), "ConvTranspose1d: rank 3 with 4"),
     (lambda: nn.max_pool(fnp.ones((2, 8, 3)), (2, 2)), "max_pool"),
+    (lambda: nn.max_pool(fnp.ones((2, 8, 3)), 2), "max_pool: the window must have one size per axis"),
+    (lambda: nn.avg_pool(fnp.ones((2, 8, 3)), (2,), 2), "avg_pool: the strides must have one size per axis"),
     (lambda: nn.glu(fnp.ones((2, 3))), "glu"),
     (lambda: nn.scan_cell(nn.GRUCell(2, 3, key=random.key(0)), fnp.ones((4, 2))), "scan_cell"),
     (lambda: nn.initializers.he_normal()(random.key(0), (3,)), "at least two axes"),

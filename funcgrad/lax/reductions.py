@@ -205,18 +205,28 @@ def reduce_window(
     op, combine = _monoid("reduce_window", computation)
     if op not in ("sum", "max", "min"):
         raise NotImplementedError(message("reduce_window", "the computation must be lax.add, max or min", op))
-    size = tuple(window_dimensions)
-    one = (1,) * len(size)
-    strides = tuple(window_strides or one)
-    base, inner = tuple(base_dilation or one), tuple(window_dilation or one)
+    given = {"window_dimensions": window_dimensions, "window_strides": window_strides}
+    given |= {"base_dilation": base_dilation, "window_dilation": window_dilation}
+    size, strides, base, inner = [_per_axis("reduce_window", k, v, x.aval.ndim) for k, v in given.items()]
     pads = padding
     if isinstance(padding, str):
         spread = [window.dilated(n, b) for n, b in zip(x.aval.shape, base, strict=True)]
         covered = [window.dilated(k, w) for k, w in zip(size, inner, strict=True)]
         pads = padtype_to_pads(spread, covered, strides, padding)
+    elif not hasattr(padding, "__len__") or not all(hasattr(p, "__len__") and len(p) == 2 for p in padding):
+        raise ShapeError(message("reduce_window", "padding must be a name or a pair for each axis", repr(padding)))
     out = window.reduce_window(op, x, size, strides, tuple([tuple(p) for p in pads]), base, inner)
     start = operand_as("reduce_window", init_value, x.aval.dtype)
     return out if isinstance(start, Literal) and _neutral(op, start) else combine(out, start)
+
+
+def _per_axis(name: str, what: str, sizes: Sequence[int] | None, ndim: int) -> tuple[int, ...]:
+    """One size for each axis, 1 where there are none."""
+    if sizes is None:
+        return (1,) * ndim
+    if not hasattr(sizes, "__len__") or len(sizes) != ndim:
+        raise ShapeError(message(name, f"{what} must have one size for each of the {ndim} axes", repr(sizes)))
+    return tuple([as_int(name, n, what) for n in sizes])
 
 
 def _neutral(op: str, start: Literal) -> bool:

@@ -18,6 +18,9 @@ Padding = str | Sequence[tuple[int, int]]
 def _window(
     name: str, x: Any, window: Sequence[int], strides: Sequence[int] | None, padding: Padding
 ) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+    for what, sizes in (("window", window), ("strides", strides)):
+        if sizes is not None and not hasattr(sizes, "__len__"):
+            raise ShapeError(message(name, f"the {what} must have one size per axis of space, as (2, 2)", repr(sizes)))
     if x.ndim != len(window) + 2:
         got = f"{tuple(x.shape)} with window {tuple(window)}"
         raise ShapeError(
