@@ -217,7 +217,7 @@ def zeta(x: Any, q: Any = 1.0) -> Any:
 
 
 def i0e(x: Any) -> Any:
-    """Return exp(-|x|) times the modified Bessel function of the first kind of order 0.
+    """Return ``exp(-|x|)`` times the modified Bessel function of the first kind of order 0.
 
     >>> from funcgrad.scipy import special
     >>> special.i0e(1.0)
@@ -227,7 +227,7 @@ def i0e(x: Any) -> Any:
 
 
 def i1e(x: Any) -> Any:
-    """Return exp(-|x|) times the modified Bessel function of the first kind of order 1.
+    """Return ``exp(-|x|)`` times the modified Bessel function of the first kind of order 1.
 
     >>> from funcgrad.scipy import special
     >>> special.i1e(1.0)
