@@ -219,3 +219,10 @@ def test_names() -> None:
     with pytest.raises(DeviceError):
         devices.get("vulkan:99")
     assert VULKAN.put(np.zeros(3, np.float16)).aval.dtype == dtypes.float16
+
+
+def test_a_device_tells_what_it_is() -> None:
+    assert VULKAN.platform == "vulkan" and VULKAN.device_kind
+    assert repr(VULKAN) == f"Device('vulkan:0', {VULKAN.device_kind!r})"
+    [host] = fg.devices("numpy")
+    assert (host.platform, host.device_kind, repr(host)) == ("numpy", "numpy", "Device('numpy')")

@@ -18,7 +18,7 @@ from funcgrad.ir import Aval, Equation, Graph, Literal, Var, count_uses
 from funcgrad.primitive import Pointwise, Primitive, dataclass
 from funcgrad.prims.layout import Broadcast, Reshape
 
-__all__ = ["Fused", "FusedRows", "fuse", "unfuse"]
+__all__ = ["Fused", "FusedRows", "fuse"]
 
 # Registers of the block interpreter must stay in the first-level cache.
 MAX_EQUATIONS = 48
@@ -284,11 +284,3 @@ def fuse(graph: Graph) -> Graph:
         graph.memo["fuse"] = Graph(graph.inputs, fuser.out, graph.outputs, graph.name)
     found: Graph = graph.memo["fuse"]
     return found
-
-
-def unfuse(eqns: Sequence[Equation]) -> list[Equation]:
-    """Return the equations with the fused ones taken apart, for reports by operation."""
-    out: list[Equation] = []
-    for eqn in eqns:
-        out += list(eqn.prim.graph.eqns) if isinstance(eqn.prim, Fused) else [eqn]
-    return out

@@ -42,6 +42,16 @@ class Device:
     name = ""
     float64 = False
 
+    @property
+    def platform(self) -> str:
+        """The name without the number: "numpy", "cpu" or "vulkan"."""
+        return self.name.partition(":")[0]
+
+    @property
+    def device_kind(self) -> str:
+        """What the driver calls the device, or the platform where there is no driver."""
+        return self.platform
+
     def put(self, host: np.ndarray[Any, Any]) -> Any:
         """Return device memory holding a copy of host data, which has a dtype of :mod:`funcgrad.dtypes`."""
         raise NotImplementedError(f"{type(self).__name__}.put")
@@ -78,7 +88,8 @@ class Device:
         """Forget what was compiled for single primitives, and give memory kept for later back."""
 
     def __repr__(self) -> str:
-        return f"Device({self.name!r})"
+        kind = "" if self.device_kind == self.platform else f", {self.device_kind!r}"
+        return f"Device({self.name!r}{kind})"
 
 
 class CompilingDevice(Device):

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from funcgrad.errors import Site
 from funcgrad.ir import Aval
 from funcgrad.runtime.arena import ALIGN, Arena
+from funcgrad.runtime.kinds import LOOP
 from funcgrad.runtime.levels import Levels
 from funcgrad.runtime.release import COMMIT, RELEASE, Event
 
@@ -87,7 +88,7 @@ class Node:
     @property
     def name(self) -> str:
         """What kind of kernel it is."""
-        return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - FIRST_CONTROL]
+        return KINDS[self.kind] if self.kind < len(KINDS) else CONTROL[self.kind - LOOP]
 
 
 KINDS: tuple[str, ...] = (
@@ -100,10 +101,13 @@ KINDS: tuple[str, ...] = (
     "dynamic_update",
     "cumulative",
     "sort",
+    "rows",
+    "tiles",
+    "matrix",
+    "map_reduce",
+    "dot_map",
 )
-KINDS += ("rows", "tiles", "matrix", "map_reduce", "dot_map")
 CONTROL = ("loop", "while", "cond", "host")
-FIRST_CONTROL = 100
 
 
 class Storage:
@@ -164,7 +168,7 @@ class Plan:
         """What the kernel of each node takes for itself while it runs, where every thread has a share."""
         out = []
         for node in self.nodes:
-            if node.kind >= FIRST_CONTROL:
+            if node.kind >= LOOP:
                 out.append(max([p.scratch_bytes for p in node.parts if isinstance(p, Plan)], default=0))
             else:
                 out.append(self.measure(node.kind, node.words) if self.measure and not node.elided else 0)

@@ -33,6 +33,11 @@ class VulkanDevice(device.CompilingDevice):
         self.memory.target = probe(self.memory)
         self.pipelines = Pipelines(self.memory)
 
+    @property
+    def device_kind(self) -> str:
+        """What the driver calls the device."""
+        return self.memory.description
+
     def put(self, host: np.ndarray[Any, Any]) -> VulkanArray:
         """Copy host data: large arrays to the device at once, small ones when they are first needed there."""
         if host.dtype == dtypes.bool_:
