@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from funcgrad import dtypes, tree
-from funcgrad.control.callback import Callback, PureCallback
+from funcgrad.control.callback import Callback, IOCallback, PureCallback
 from funcgrad.errors import NonFiniteError, message
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.passes.inline import inline
@@ -37,6 +37,7 @@ __all__ = [
     "debug_nans",
     "expect",
     "find_nonfinite",
+    "io_callback",
     "ledger",
     "memory_over_time",
     "plot_memory",
@@ -90,22 +91,65 @@ def _plain(x: Any) -> Any:
     return x.item() if isinstance(x, np.ndarray) and x.ndim == 0 else x
 
 
-def pure_callback(fun: Callable[..., Any], result_shape_dtypes: Any, *args: Any) -> Any:
-    """Return ``fun(*args)``, a numpy function without side effects, as an operation; the results' types are declared.
+def pure_callback(
+    fun: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: None = None,
+    vmap_method: str | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Return ``fun(*args, **kwargs)``, a numpy function without side effects, as an operation; the results' types are
+    declared.
+
+    Under vmap it is called once per example ("sequential", the default), or once for all: with an axis in front of
+    every argument ("broadcast_all"), of size 1 where an argument is not mapped ("expand_dims").
 
     >>> from funcgrad import ShapeDtypeStruct
     >>> pure_callback(lambda x: x + 1, ShapeDtypeStruct((2,), "float32"), asarray([1.0, 2.0]))
     Array([2., 3.], dtype=float32)
     """
-    what = f"pure_callback {name_of(fun)}"
-    values, treedef = values_of(args, what)
-    leaves, out_def = tree.flatten(result_shape_dtypes)
+    methods = ("sequential", "broadcast_all", "expand_dims")
+    if vmap_method is not None and vmap_method not in methods:
+        raise ValueError(
+            message("pure_callback", f"vmap_method must be one of {', '.join(methods)}", repr(vmap_method))
+        )
+    return _called(PureCallback, fun, result_shape_dtypes, args, kwargs, vmap_method or "sequential")
+
+
+def io_callback(
+    callback: Callable[..., Any],
+    result_shape_dtypes: Any,
+    *args: Any,
+    sharding: None = None,
+    ordered: bool = False,
+    **kwargs: Any,
+) -> Any:
+    """Return ``callback(*args, **kwargs)``, a numpy function with side effects, as an operation with declared results.
+
+    It is called once per run, whether or not its results are read, always in the order of the program (``ordered`` is
+    accepted for JAX's sake), and once per example under vmap.
+
+    >>> from funcgrad import ShapeDtypeStruct, jit
+    >>> log = []
+    >>> note = lambda x: log.append(float(x)) or x + 1
+    >>> jit(lambda x: io_callback(note, ShapeDtypeStruct((), "float32"), x))(2.0), log
+    (Array(3., dtype=float32), [2.0])
+    """
+    return _called(IOCallback, callback, result_shape_dtypes, args, kwargs, "sequential")
+
+
+def _called(kind: Any, fun: Callable[..., Any], declared: Any, args: Any, kwargs: Any, method: str) -> Any:
+    what = f"{kind.name} {name_of(fun)}"
+    values, treedef = values_of((args, kwargs), what)
+    leaves, out_def = tree.flatten(declared)
     avals = tuple([Aval(s.shape, dtypes.as_dtype(s.dtype)) for s in leaves])
 
     def call(*arrays: Any) -> Sequence[Any]:
-        return out_def.flatten_up_to(fun(*tree.unflatten(treedef, list(arrays))), what)
+        given, named = tree.unflatten(treedef, list(arrays))
+        return out_def.flatten_up_to(fun(*given, **named), what)
 
-    return tree.unflatten(out_def, bind_all(PureCallback(call, avals), *values))
+    return tree.unflatten(out_def, bind_all(kind(call, avals, method), *values))
 
 
 # -- finite values -----------------------------------------------------------------------------------------------

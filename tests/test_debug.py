@@ -10,7 +10,7 @@ import pytest
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
-from funcgrad import debug, nn, optim
+from funcgrad import debug, lax, nn, optim
 from funcgrad.errors import DeviceError, DonationError, NonFiniteError
 from funcgrad.runtime import device as devices
 
@@ -383,3 +383,62 @@ def test_debug_nans_outside_jit() -> None:
     assert np.isnan(float(fnp.log(-1.0)))
     with fg.debug_nans(False):
         assert np.isnan(float(fnp.log(-1.0)))
+
+
+# -- callbacks with results --------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "method,shapes",
+    [
+        (None, [((2,), ())] * 3),
+        ("sequential", [((2,), ())] * 3),
+        ("broadcast_all", [((3, 2), (3,))]),
+        ("expand_dims", [((3, 2), (1,))]),
+    ],
+)
+def test_how_vmap_calls_a_pure_callback(method: Any, shapes: list[Any]) -> None:
+    seen: list[Any] = []
+
+    def scaled(x: Any, *, by: Any) -> Any:
+        seen.append((x.shape, np.shape(by)))
+        return np.asarray(x * np.asarray(by)[..., None], np.float32)
+
+    x = np.arange(6, dtype=np.float32).reshape(3, 2)
+    out = fg.ShapeDtypeStruct((2,), "float32")
+    f = fg.jit(fg.vmap(lambda x: fg.pure_callback(scaled, out, x, by=2.0, vmap_method=method)))
+    np.testing.assert_array_equal(np.asarray(f(x)), 2 * x)
+    assert seen == shapes
+    twice = fg.vmap(
+        fg.vmap(lambda x, y: fg.pure_callback(scaled, out, x, by=y, vmap_method=method), (0, None)), (None, 0)
+    )
+    y = np.array([1.0, 5.0], np.float32)
+    np.testing.assert_array_equal(np.asarray(twice(x, y)), y[:, None, None] * x)
+
+
+def test_an_unknown_way_of_vmap_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match="vmap_method must be one of sequential, broadcast_all, expand_dims, got 'fast'"
+    ):
+        fg.pure_callback(np.sin, fg.ShapeDtypeStruct((), "float32"), 1.0, vmap_method="fast")
+
+
+def test_a_callback_with_side_effects_runs_once_and_in_order() -> None:
+    log: list[Any] = []
+
+    def note(x: Any) -> Any:
+        log.append(float(x))
+        return np.float32(len(log))
+
+    out = fg.ShapeDtypeStruct((), "float32")
+
+    def f(x: Any) -> Any:
+        first = debug.io_callback(note, out, x)
+        debug.io_callback(note, out, x)  # the same again, whose result nothing reads
+        return lax.scan(lambda c, v: (c + debug.io_callback(note, out, v), None), first, fnp.asarray([7.0, 8.0]))[0]
+
+    assert float(fg.jit(f)(5.0)) == 1 + 3 + 4 and log == [5.0, 5.0, 7.0, 8.0]
+    log.clear()
+    assert np.asarray(fg.vmap(lambda x: debug.io_callback(note, out, x))(fnp.asarray([1.0, 2.0]))).tolist() == [
+        1.0,
+        2.0,
+    ]
+    assert log == [1.0, 2.0]

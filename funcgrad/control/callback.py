@@ -5,15 +5,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from funcgrad.ir import Aval
-from funcgrad.primitive import Primitive, dataclass, map_all
+from funcgrad.primitive import Primitive, broadcast_leading, dataclass, map_all
 from funcgrad.trace import bind_all
 
-__all__ = ["Callback", "PureCallback", "without_callbacks"]
+__all__ = ["Callback", "IOCallback", "PureCallback", "without_callbacks"]
 
 _local = threading.local()
 
@@ -81,6 +82,7 @@ class PureCallback(Primitive):
 
     fun: Callable[..., Sequence[Any]]
     avals: tuple[Aval, ...]
+    method: str = "sequential"  # under vmap: once per example, or once for all ("broadcast_all", "expand_dims")
     name = "pure_callback"
     multiple = True
 
@@ -96,13 +98,31 @@ class PureCallback(Primitive):
 
     def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
         fun = self.fun
+        avals = tuple([Aval((size, *a.shape), a.dtype) for a in self.avals])
+        if self.method == "expand_dims":
+            whole = [x if m else broadcast_leading(x, 1) for x, m in zip(xs, mapped, strict=True)]
+            return bind_all(replace(self, avals=avals), *whole), [True] * len(avals)
+        if self.method == "broadcast_all":
+            return bind_all(replace(self, avals=avals), *map_all(size, mapped, xs)), [True] * len(avals)
 
         def each(*arrays: Any) -> Sequence[Any]:
             rows = [fun(*[a[i] for a in arrays]) for i in range(size)]
             return [np.stack(column) for column in zip(*rows, strict=True)]
 
-        avals = tuple([Aval((size, *a.shape), a.dtype) for a in self.avals])
-        return bind_all(PureCallback(each, avals), *map_all(size, mapped, xs)), [True] * len(avals)
+        return bind_all(replace(self, fun=each, avals=avals), *map_all(size, mapped, xs)), [True] * len(avals)
 
     def lower(self, g: Any, *xs: Any) -> Any:
         return g.host(self.fun, xs, self.avals)
+
+
+@dataclass(frozen=True, eq=False)
+class IOCallback(PureCallback):
+    """A function with side effects as an operation with results: it is called once per run, in the program's order."""
+
+    name = "io_callback"
+    effectful = True
+
+    def eval(self, *xs: Any) -> Any:
+        if getattr(_local, "off", False):
+            return [np.zeros(a.shape, a.dtype) for a in self.avals]
+        return super().eval(*xs)

@@ -1,5 +1,6 @@
-"""What ``jax.experimental`` has and programs use: the integration of ordinary differential equations."""
+"""What ``jax.experimental`` has and programs use: differential equations, callbacks with side effects and results."""
 
+from funcgrad.debug import io_callback
 from funcgrad.experimental import ode
 
-__all__ = ["ode"]
+__all__ = ["io_callback", "ode"]
