@@ -50,6 +50,7 @@ from funcgrad.transforms import (
 if TYPE_CHECKING:
     from funcgrad import (
         ad_checkpoint,
+        custom_batching,
         data,
         debug,
         experimental,
@@ -85,9 +86,7 @@ if TYPE_CHECKING:
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
-_MODULES = (
-    "ad_checkpoint data debug experimental flatten_util image io lax losses nn ops optim random scipy testing training"
-)
+_MODULES = "ad_checkpoint custom_batching data debug experimental flatten_util image io lax losses nn ops optim random scipy testing training"
 _MODULES += " tree_util typing"
 _LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
@@ -120,7 +119,6 @@ _INSTEAD = {
     **dict.fromkeys(("sharding", "make_mesh", "NamedSharding", "P", "shard_map", "set_mesh", "distributed"), _SHARDING),
     "pmap": "vmap with an axis name",
     "export": "f.lower(*args).compile() in the process that runs it; save() for parameters",
-    "custom_batching": "vmap of what the function is made of, or lax.map",
     "profiler": "debug.profile and debug.memory_over_time; named_scope for annotations",
     "live_arrays": "f.lower(*args).compile().memory_analysis()",
     "new_ref": "carry the value through lax.scan",
@@ -151,6 +149,7 @@ __all__ = [
     "closure_convert",
     "compare",
     "coverage",
+    "custom_batching",
     "custom_gradient",
     "debug_nans",
     "default_backend",

@@ -12,6 +12,7 @@ from compare import f32
 
 import funcgrad as fg
 import funcgrad.numpy as fnp
+from funcgrad import custom_batching
 from funcgrad.errors import FuncgradError, MissingRule, ShapeError, TreeError
 
 pytestmark = pytest.mark.usefixtures("device")
@@ -344,3 +345,62 @@ def test_arguments_without_derivative_by_name() -> None:
         make(nondiff_argnames="m")
     with pytest.raises(NotImplementedError, match="symbolic_zeros must be False"):
         fg.custom_vjp(lambda x: x).defvjp(lambda x: (x, None), lambda _, ct: (ct,), symbolic_zeros=True)
+
+
+# -- rules for vmap ----------------------------------------------------------------------------------------------
+@pytest.mark.ggml
+def test_the_rule_for_vmap_is_used_where_vmap_comes_first() -> None:
+    seen: list[Any] = []
+
+    @custom_batching.custom_vmap
+    def f(tree: Any, y: Any) -> Any:
+        return {"out": tree["x"] * y}
+
+    @f.def_vmap
+    def rule(size: int, in_batched: Any, tree: Any, y: Any) -> Any:
+        seen.append((size, in_batched))
+        return {"out": 10.0 * tree["x"] * y}, {"out": in_batched[0]["x"] or in_batched[1]}
+
+    x, y = fnp.asarray([1.0, 2.0, 3.0]), fnp.asarray(5.0)
+    assert float(f({"x": 2.0}, y)["out"]) == 10.0 == float(fg.jit(f)({"x": 2.0}, y)["out"])
+    g = lambda x, y: f({"x": x}, y)["out"]
+    for mapped in (fg.vmap(g, (0, None)), fg.jit(fg.vmap(g, (0, None)))):
+        np.testing.assert_array_equal(np.asarray(mapped(x, y)), [50.0, 100.0, 150.0])
+    assert seen[0] == (3, [{"x": True}, False])
+    both = fg.vmap(fg.vmap(g, (0, None)), (None, 0))(x, fnp.asarray([1.0, 2.0]))
+    np.testing.assert_array_equal(np.asarray(both), [[10.0, 20.0, 30.0], [20.0, 40.0, 60.0]])
+    # The derivative of the function itself, and that of what the rule gives.
+    np.testing.assert_array_equal(np.asarray(fg.vmap(fg.grad(g), (0, None))(x, y)), [5.0, 5.0, 5.0])
+    np.testing.assert_array_equal(np.asarray(fg.grad(lambda x: fg.vmap(g, (0, None))(x, y).sum())(x)), [50.0] * 3)
+
+
+def test_rules_for_vmap_are_checked() -> None:
+    f = custom_batching.custom_vmap(lambda x: x)
+    with pytest.raises(MissingRule, match="call def_vmap"):
+        f(1.0)
+    f.def_vmap(lambda size, marks, x: x)
+    with pytest.raises(TreeError, match="a pair"):
+        fg.vmap(f)(fnp.ones(3))
+    f.def_vmap(lambda size, marks, x: ((x, x), True))
+    with pytest.raises(TreeError, match="out must have the structure"):
+        fg.vmap(f)(fnp.ones(3))
+    f.def_vmap(lambda size, marks, x: (x.sum(), True))
+    with pytest.raises(ShapeError, match="an axis of size 3 in front"):
+        fg.vmap(f)(fnp.ones(3))
+
+
+def test_one_example_after_another() -> None:
+    calls: list[Any] = []
+
+    @custom_batching.sequential_vmap
+    def f(x: Any, y: Any) -> Any:
+        fg.debug.callback(lambda v: calls.append(float(v)), x)
+        return fnp.sin(x) * y, x + y
+
+    x = np.array([0.1, 0.2, 0.3], np.float32)
+    out, total = fg.jit(fg.vmap(f, (0, None)))(x, 2.0)
+    np.testing.assert_allclose(np.asarray(out), 2 * np.sin(x), rtol=1e-6)
+    np.testing.assert_allclose(np.asarray(total), x + 2, rtol=1e-6)
+    np.testing.assert_allclose(calls, x, rtol=1e-6)
+    slope = fg.grad(lambda x: fg.vmap(f, (0, None))(x, 2.0)[0].sum())(x)
+    np.testing.assert_allclose(np.asarray(slope), 2 * np.cos(x), rtol=1e-6)

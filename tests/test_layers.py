@@ -41,6 +41,7 @@ LAYERS = [
         "profiling",
         "flatten_util",
         "ad_checkpoint",
+        "custom_batching",
         "typing",
         "tree_util",
         "ops",

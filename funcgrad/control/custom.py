@@ -210,3 +210,31 @@ class CustomVJP(Call):
             return with_marks(batched, size, g_marks, [m for a, m in args if dtypes.is_float(a.dtype)])
 
         return bind_all(CustomVJP(with_marks(graph, size, marks, every), self.label, fwd, bwd, k), *xs), every
+
+
+@dataclass(frozen=True, eq=False)
+class CustomVMap(Call):
+    """A function with its own rule for vmap: ``batching(size, mapped, xs)`` gives outputs and which of them are mapped.
+
+    The first ``num_closed`` operands are what the function closes over.  Derivatives are those of the function's body,
+    which is mapped in the ordinary way where the derivative is taken first.
+    """
+
+    batching: Callable[[int, Sequence[bool], Sequence[Any]], tuple[list[Any], list[bool]]] | None = None
+    num_closed: int = 0
+    name = "custom_vmap"
+
+    def with_graph(self, graph: Graph) -> Call:
+        return Call(graph, self.label)
+
+    def batch(self, size: int, mapped: Sequence[bool], *xs: Any) -> tuple[Any, Any]:
+        k = self.num_closed
+        if any(mapped[:k]):
+            way_out = "pass the value to the function as an argument"
+            requirement = "the function closes over a value that is being mapped"
+            raise FuncgradError(message(f"{self.name} of {self.label}", requirement, way_out=way_out))
+        assert self.batching is not None
+        return self.batching(size, mapped[k:], xs[k:])
+
+    def batch_named(self, size: int, mapped: Sequence[bool], axis_name: Any, *xs: Any) -> tuple[Any, Any]:
+        return self.batch(size, mapped, *xs)

@@ -14,7 +14,7 @@ __all__ = ["prepare", "stages"]
 
 # What merely groups equations: looked through before simplifying.  A checkpoint is not: its recomputation must stay
 # apart.
-TRANSPARENT = ("call", "custom_jvp", "custom_vjp", "linear_solve")
+TRANSPARENT = ("call", "custom_jvp", "custom_vjp", "custom_vmap", "linear_solve")
 
 
 def stages(graph: Graph) -> dict[str, Graph]:
