@@ -86,8 +86,8 @@ if TYPE_CHECKING:
     from funcgrad.train_step import TrainState, TrainStep, make_train_step
 
 # What is imported when it is first used, so that the import is quick: name, and the module it is or is in.
-_MODULES = "ad_checkpoint custom_batching data debug experimental flatten_util image io lax losses nn ops optim random scipy testing training"
-_MODULES += " tree_util typing"
+_MODULES = "ad_checkpoint custom_batching data debug experimental flatten_util image io lax losses nn ops optim random"
+_MODULES += " scipy testing training tree_util typing"
 _LATER = {n: n for n in _MODULES.split()}
 _LATER |= dict.fromkeys(("compare", "coverage"), "placement")
 _LATER |= dict.fromkeys(("debug_nans", "pure_callback"), "debug")
