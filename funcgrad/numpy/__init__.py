@@ -9,6 +9,8 @@ Array(1.5, dtype=float32)
 """
 
 # ruff: noqa: F403
+from typing import Any
+
 from funcgrad.numpy import (
     arithmetic,
     choices,
@@ -116,3 +118,18 @@ __all__ += sets.__all__
 __all__ += sorting.__all__
 __all__ += statistics.__all__
 __all__ += types.__all__
+
+# JAX's names that are not here, and what a program does instead.
+_REAL = "there are no complex numbers: keep real and imaginary parts as two arrays"
+_INSTEAD = {
+    **dict.fromkeys(("complex64", "complex128", "complex_", "csingle", "cdouble", "roots", "sort_complex"), _REAL),
+    "fft": "there are no complex numbers: scipy.signal.convolve for convolutions, numpy.fft through pure_callback",
+    **dict.fromkeys(("frompyfunc", "ufunc"), "vectorize"),
+    "place": "where, or .at[mask].set: arrays are immutable",
+    "fromfile": "read with numpy, then asarray",
+}
+
+
+def __getattr__(name: str) -> Any:
+    way_out = f"\n  way out: {_INSTEAD[name]}" if name in _INSTEAD else ""
+    raise AttributeError(f"module 'funcgrad.numpy' has no attribute {name!r}{way_out}")
