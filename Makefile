@@ -89,9 +89,10 @@ bench-quick: venv $(VENV)/.peers
 test-ggml: venv
 	$(PY) build_ffi.py test-ggml $(OPS)
 
-# Every test of a Vulkan device; without a GPU on Mesa's software driver (apt install mesa-vulkan-drivers).
+# Every test of a Vulkan device, then those of any device with it as the default one; without a GPU on Mesa's software driver (apt install mesa-vulkan-drivers).
 test-vulkan: venv
 	FUNCGRAD_VULKAN_SOFTWARE=1 $(PY) -m pytest tests/test_primitives.py tests/test_vulkan*.py tests/test_spirv*.py -k "vulkan or spirv"
+	FUNCGRAD_VULKAN_SOFTWARE=1 FUNCGRAD_TEST_DEVICES=vulkan:0 $(PY) -m pytest tests --ignore=tests/peers --ignore=tests/test_primitives.py -k "vulkan:0"
 
 wheel: venv
 	@$(PIP) build >> $(LOG) 2>&1 || $(call NO_NETWORK,build)

@@ -34,9 +34,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = kept
 
 
-@pytest.fixture(params=["numpy", pytest.param("cpu", marks=pytest.mark.ggml)])
+DEVICES = os.environ.get("FUNCGRAD_TEST_DEVICES", "numpy,cpu").split(",")
+
+
+@pytest.fixture(params=[pytest.param(d, marks=[] if d == "numpy" else [pytest.mark.ggml]) for d in DEVICES])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Run the test with each device as the default one."""
+    """Run the test with each device as the default one; FUNCGRAD_TEST_DEVICES names others."""
     with fg.default_device(request.param):
         yield request.param
 

@@ -109,6 +109,8 @@ def test_threads_share_a_function(device: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of fork beside threads
 def test_a_forked_child_goes_on() -> None:
+    if fg.default_backend() == "vulkan":
+        pytest.skip("a forked child cannot use a device that its parent opened")
     f = fg.jit(lambda x: fnp.sin(x) @ x)
     x = f32(50)
     want = float(f(x))

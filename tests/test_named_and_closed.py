@@ -87,8 +87,9 @@ def test_known_values_are_computed_while_tracing(device: str) -> None:
 
 
 def test_environment(device: str) -> None:
-    assert fg.default_backend() == device
-    assert [d.name for d in fg.local_devices()] == [device] and fg.local_device_count() == fg.device_count() == 1
+    assert fg.default_backend() == device.partition(":")[0]
+    found = [d.name for d in fg.local_devices()]
+    assert found[0] == device and fg.local_device_count() == fg.device_count() == len(found)
     assert fg.typeof(fnp.zeros((2, 1), fnp.int32)).shape == (2, 1)
     assert isinstance(fg.local_devices()[0], fg.Device)
     fg.effects_barrier()
