@@ -22,7 +22,7 @@ from map_checks import (
     check_unchanged,
     check_unsigned_integers,
 )
-from map_kernels import NO_SLOT, OPS, Array, Kernel, apply, lib, new_kernel, run_kernel
+from map_kernels import NO_SLOT, OPS, Array, Iota, Kernel, apply, lib, new_kernel, run_kernel
 
 pytestmark = [pytest.mark.ggml, pytest.mark.usefixtures("restore_threads")]
 
@@ -63,6 +63,27 @@ def test_layouts(seed: int) -> None:
     np.testing.assert_array_equal(out, want)
     np.testing.assert_array_equal(half, want.astype(np.float16))
     np.testing.assert_array_equal(inverse, ~flag)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 6, 31])
+@pytest.mark.parametrize("cols", [*range(1, 18), 40])
+def test_short_rows_and_planes_that_repeat(cols: int, rows: int) -> None:
+    """Blocks end within a row, within a plane and between planes; an operand may lack any of the dimensions."""
+    rng = np.random.default_rng(cols)
+    n = 3000 // (rows * cols) + 3
+    for start in range(2):  # an even and an odd number of planes
+        shape = (2, n + start, rows, cols)
+        wide = rng.standard_normal((2, n + start, rows, cols + 3)).astype(np.float32)
+        for missing in itertools.product([False, True], repeat=4):
+            cut = tuple(slice(0, 1) if m else slice(None) for m in missing)
+            x = np.broadcast_to(wide[..., 1 : cols + 1][cut], shape)
+            steps = tuple(0 if m else s for m, s in zip(missing, (100000, 1000, 50, 1), strict=True))
+            out, counted = np.zeros(shape, np.float32), np.zeros(shape, np.int32)
+            inputs = [x, wide[..., :cols], Iota(7, steps)]
+            Kernel(shape, inputs, [(3, out), (2, counted)], [("sub_f", 3, 1, 0)], 4).run()
+            np.testing.assert_array_equal(out, wide[..., :cols] - x)
+            places = np.indices(shape).reshape(4, -1)
+            np.testing.assert_array_equal(counted.ravel(), 7 + np.array(steps) @ places)
 
 
 @pytest.mark.parametrize("shape", [(37, 53), (256, 256), (5, 64, 100), (3, 4, 33, 9), (1, 1000), (1000, 3)])

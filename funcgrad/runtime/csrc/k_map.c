@@ -38,6 +38,13 @@ static void index_of(const map_kernel *k, int64_t flat, int64_t *index) {
     index[0] = flat;
 }
 
+static void carry(const map_kernel *k, int64_t *index, int d) {
+    for (; d > 0 && index[d] == k->dim[d]; d--) {
+        index[d] = 0;
+        index[d - 1]++;
+    }
+}
+
 /* The next box at index with at most n elements; then index moves behind it. */
 static box next_box(const map_kernel *k, int64_t *index, int64_t n) {
     int last = k->nd - 1;
@@ -53,10 +60,7 @@ static box next_box(const map_kernel *k, int64_t *index, int64_t n) {
         index[last] = 0;
         index[last - 1]++;
     }
-    for (int d = last - 1; d > 0 && index[d] == k->dim[d]; d--) {
-        index[d] = 0;
-        index[d - 1]++;
-    }
+    carry(k, index, last - 1);
     return b;
 }
 
@@ -70,6 +74,26 @@ static void load_one(const map_state *s, int i, int64_t at, uint32_t *dst, box b
     const fg_operand *o = &s->k->in[i].o;
     if (o->slot < 0) iota_box(dst, (uint32_t)o->offset + (uint32_t)at, b);
     else load_box(dst, s->in[i] + at, o->dtype, b);
+}
+
+/* Loads the whole planes of the last two dimensions that come next at index, where there are at least two among n
+ * elements, and moves index behind them; the number of elements. An operand that does not change from plane to plane is
+ * read once. */
+static int64_t load_planes(const map_state *s, int i, uint32_t *dst, int64_t *index, int64_t n) {
+    const map_kernel *k = s->k;
+    const fg_operand *o = &k->in[i].o;
+    int last = k->nd - 1, up = k->nd - 3;
+    if (up < 0 || index[last] != 0 || index[last - 1] != 0) return 0;
+    int64_t plane = k->dim[last - 1] * k->dim[last], left = k->dim[up] - index[up];
+    int64_t planes = n / plane < left ? n / plane : left, at = position(k, o, index);
+    if (planes < 2) return 0;
+    box b = {k->dim[last - 1], k->dim[last], o->stride[last - 1], o->stride[last]};
+    int64_t distinct = o->stride[up] == 0 ? 1 : planes;
+    for (int64_t p = 0; p < distinct; p++) load_one(s, i, at + p * o->stride[up], dst + p * plane, b);
+    if (distinct < planes) repeat_row(dst, (box){planes, plane, 0, 0});
+    index[up] += planes;
+    carry(k, index, up);
+    return planes * plane;
 }
 
 static int is_row(box b, int64_t n) { return b.rows == 1 && b.cols == n && b.col_stride == 4; }
@@ -90,6 +114,10 @@ static void load_flat(const map_state *s, int i, int64_t start, const int64_t *f
     int64_t index[FG_MAX_DIMS];
     memcpy(index, first, sizeof(int64_t) * (size_t)k->nd);
     while (n > 0) {
+        int64_t done = load_planes(s, i, dst, index, n);
+        dst += done;
+        n -= done;
+        if (n == 0) return;
         int64_t at = position(k, &o->o, index);
         box b = with_strides(k, next_box(k, index, n), &o->o);
         if (whole && o->keep && is_row(b, n) && dst == s->place[o->place]) { /* the whole block at once */

@@ -6,6 +6,8 @@
 
 typedef uint16_t u16_any __attribute__((may_alias, aligned(1)));
 
+#define SHORT_ROW 16 /* words at most */
+
 typedef struct {
     int64_t rows, cols, row_stride, col_stride; /* strides in bytes */
 } box;
@@ -38,7 +40,42 @@ static void repeat_row(uint32_t *dst, box b) {
     for (int64_t n = b.cols; n < all; n *= 2) memcpy(dst + n, dst, (size_t)(n < all - n ? n : all - n) * 4);
 }
 
+/* Rows of a few words, their number known to the compiler: each is a move or two. */
+FGM void short_rows(uint32_t *dst, const char *p, box b, const int64_t cols) {
+    for (int64_t r = 0; r < b.rows; r++) memcpy(dst + r * cols, p + r * b.row_stride, (size_t)cols * 4);
+}
+
+FGM void short_splats(uint32_t *dst, const char *p, box b, const int64_t cols) {
+    for (int64_t r = 0; r < b.rows; r++) {
+        uint32_t v = *(const word_any *)(p + r * b.row_stride), row[SHORT_ROW];
+        for (int64_t c = 0; c < cols; c++) row[c] = v;
+        memcpy(dst + r * cols, row, (size_t)cols * 4);
+    }
+}
+
+#define SHORT_CASES(F) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(12) F(16)
+
+/* Many equal rows are left to repeat_row. */
+static int is_short(box b) {
+    return b.cols <= SHORT_ROW && b.rows > 1 && (b.row_stride != 0 || b.rows * b.cols <= 256);
+}
+
+/* Whether a box of short rows is loaded now: not when they have steps of their own, or a width without a case. */
+static __attribute__((noinline)) int load_short(uint32_t *dst, const char *p, box b) {
+#define ROWS_OF(n) case n: short_rows(dst, p, b, n); return 1;
+#define SPLATS_OF(n) case n: short_splats(dst, p, b, n); return 1;
+    if (b.col_stride == 4) {
+        switch (b.cols) { SHORT_CASES(ROWS_OF) }
+    } else if (b.col_stride == 0) {
+        switch (b.cols) { SHORT_CASES(SPLATS_OF) }
+    }
+#undef ROWS_OF
+#undef SPLATS_OF
+    return 0;
+}
+
 static void load_words(uint32_t *dst, const char *p, box b) {
+    if (is_short(b) && load_short(dst, p, b)) return;
     if (is_transposed(b)) {
         transpose_words((char *)dst, b.cols * 4, p, b.col_stride, b.rows, b.cols);
         return;
