@@ -56,6 +56,36 @@ def test_reduce(seed: int) -> None:
     check_random_reduction(run, np.random.default_rng(seed), random_layout)
 
 
+@pytest.mark.parametrize("gap", [0, 1])
+@pytest.mark.parametrize("groups", [1, 2, 3, 9, 200])
+@pytest.mark.parametrize("channels", [1, 2, 3, 6, 15, 16, 31, 64, 65])
+def test_groups_of_channels(channels: int, groups: int, gap: int) -> None:
+    """Reductions over space and the channels of a group, as group norms do: results lie between reduced elements."""
+    rng = np.random.default_rng(channels)
+    width = groups * channels
+    for batch, high, wide in ((3, 5, 7), (2, 1, 70), (1, 40, 60_000 // width // 40 + 2)):
+        rows = rng.normal(size=(batch, high, wide + gap, width + gap)).astype(np.float32)[:, :, :wide, :width]
+        parts = [rows[..., g * channels : (g + 1) * channels] for g in range(groups)]
+        strides = (*rows.strides[:3], channels * 4, 4)
+        split = np.lib.stride_tricks.as_strided(rows, (batch, high, wide, groups, channels), strides)
+        x = split.transpose(0, 3, 1, 2, 4)
+        out, top = np.empty((batch, groups), np.float32), np.empty((groups, batch), np.float32).T
+        run(REDUCE, reduce_words(SUM, x, 2, F32, out, F32), [x], [out])
+        want, scale = np.zeros((batch, groups)), np.zeros((batch, groups))
+        for g, part in enumerate(parts):
+            want[:, g], scale[:, g] = (
+                part.astype(np.float64).sum((1, 2, 3)),
+                np.abs(part.astype(np.float64)).sum((1, 2, 3)),
+            )
+        assert (np.abs(out - want) <= 1e-6 * scale).all()
+        run(REDUCE, reduce_words(MAX, x, 2, F32, top, F32), [x], [top])
+        np.testing.assert_array_equal(top, np.stack([part.max((1, 2, 3)) for part in parts], 1))
+        whole, total = x.view(np.int32), np.empty((batch, groups), np.int32)
+        run(REDUCE, reduce_words(SUM, whole, 2, I32, total, I32), [whole], [total])
+        sums = [part.view(np.int32).sum((1, 2, 3), dtype=np.int32) for part in parts]
+        np.testing.assert_array_equal(total, np.stack(sums, 1))
+
+
 @pytest.mark.parametrize("dtype", [F32, I32, U32, BOOL])
 @pytest.mark.parametrize("op", [SUM, MAX, MIN, PROD])
 def test_empty(op: int, dtype: int) -> None:

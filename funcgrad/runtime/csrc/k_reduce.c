@@ -123,6 +123,15 @@ static void reduce_narrow(const fg_reduce *k, fg_total *t, const char *p, int64_
     reduce_rows_of_columns(k, t, p + rows / g * g * rs, rs, rows % g, cols);
 }
 
+/* The columns t of n results, joined to one total each; total may be t. */
+static void reduce_join_inner(const fg_reduce *k, fg_total *total, const fg_total *t, int64_t n) {
+    for (int64_t i = 0; i < n; i++) {
+        fg_total x = t[i * k->inner];
+        for (int64_t j = 1; j < k->inner; j++) k->fold->join(&x, t + i * k->inner + j, 1);
+        total[i] = x;
+    }
+}
+
 /* unit = (segment * (results / run) + result / run) * panels + panel, where the run is the innermost kept loop */
 static void reduce_by_columns(const reduce_run *r, int64_t unit) {
     const fg_reduce *k = r->k;
@@ -130,20 +139,23 @@ static void reduce_by_columns(const reduce_run *r, int64_t unit) {
     fg_total local[FOLD_PANEL];
     int64_t panel = unit % k->panels, m = unit / k->panels % (k->n_out / run.n),
             s = unit / k->panels / (k->n_out / run.n);
-    int64_t c = panel * k->panel, cols = reduce_min(run.n - c, k->panel), in, out;
+    int64_t c = panel * k->panel, cols = reduce_min(run.n * k->inner - c, k->panel), in, out;
     int64_t first = s * k->segment, last = reduce_min(k->n_red, first + k->segment);
+    const int64_t at = c / k->inner, results = cols / k->inner; /* the first one, and how many */
     reduce_place(k, k->nk - 1, m, &in, &out);
-    fg_total *t = r->totals ? r->totals + s * k->n_out + m * run.n + c : local;
+    fg_total *total = r->totals ? r->totals + s * k->n_out + m * run.n + at : local;
+    fg_total *t = k->inner > 1 ? local : total;
     for (int64_t i = 0; i < cols; i++) t[i] = k->fold->first;
     while (first < last) {
         int64_t q = first / d.n, i = first - q * d.n, rows = reduce_min(d.n - i, last - first);
-        const char *p = r->in + in + reduce_outer(k, q) + i * d.in + c * run.in;
+        const char *p = r->in + in + reduce_outer(k, q) + i * d.in + at * run.in;
         if (k->group > 1) reduce_narrow(k, t, p, d.in, rows, cols);
         else reduce_rows_of_columns(k, t, p, d.in, rows, cols);
         first += rows;
     }
+    if (k->inner > 1) reduce_join_inner(k, total, t, results);
     if (r->totals) return;
-    for (int64_t i = 0; i < cols; i++) reduce_store(k, r->out + out + (c + i) * run.out, t[i]);
+    for (int64_t i = 0; i < results; i++) reduce_store(k, r->out + out + (at + i) * run.out, total[i]);
 }
 
 /* unit = result / run * panels + panel, like above */

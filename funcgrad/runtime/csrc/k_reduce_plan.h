@@ -7,6 +7,7 @@
 #define REDUCE_TASKS 16    /* tasks at most */
 #define REDUCE_CONVERT 256 /* columns converted at a time */
 #define REDUCE_NARROW 256  /* rows of fewer columns are read several at a time, as one */
+#define REDUCE_INNER 64    /* elements that a row needs more of to be folded on its own */
 
 enum { REDUCE_FILL, REDUCE_FEW, REDUCE_BY_ROWS, REDUCE_BY_COLUMNS, REDUCE_ARG, REDUCE_ARG_COLUMNS };
 
@@ -24,6 +25,7 @@ typedef struct {
     int64_t segments, segment; /* number and elements (by columns: rows) of one */
     int64_t panel, panels;     /* columns of one, and panels of a run of columns */
     int64_t group;             /* rows of narrow columns read as one */
+    int64_t inner;             /* by columns: side by side columns of one result */
     int64_t few[FOLD_SHORT];
     int64_t units, per_task, n_tasks;
 } fg_reduce;
@@ -134,9 +136,24 @@ static void reduce_turn(fg_reduce *k) {
     }
 }
 
+/* Where a few reduced elements and then the results' own loop lie side by side, as a group's channels and the groups do
+ * in a group norm: all of them are columns, and the columns of a result are joined at the end. */
+static int reduce_has_inner(const fg_reduce *k) {
+    if (k->how == REDUCE_ARG || k->nk == 0 || k->nr < 2 || fg_dtype_size(k->in_type) != 4) return 0;
+    const reduce_dim row = k->red[k->nr - 1], col = k->keep[k->nk - 1];
+    return row.in == 4 && row.n <= REDUCE_INNER && col.in == row.n * 4;
+}
+
 /* By rows unless a run of kept elements is closer together, or longer at the same distance. */
 static void reduce_choose(fg_reduce *k) {
     const int64_t es = fg_dtype_size(k->in_type);
+    k->inner = 1;
+    if (reduce_has_inner(k)) {
+        k->inner = k->red[--k->nr].n;
+        k->n_red /= k->inner;
+        k->how = REDUCE_BY_COLUMNS, k->direct = 1;
+        return;
+    }
     if (k->nr == 0) k->red[k->nr++] = (reduce_dim){1, es, 0};
     const reduce_dim row = k->red[k->nr - 1], col = k->nk ? k->keep[k->nk - 1] : (reduce_dim){1, 0, 0};
     int by_rows = k->nk == 0 || (row.in == es && row.n >= 16) || (col.in != es && row.n >= col.n);
@@ -150,7 +167,7 @@ static void reduce_choose(fg_reduce *k) {
 }
 
 static void reduce_cut(fg_reduce *k) {
-    const int64_t work = k->n_out * k->n_red;
+    const int64_t work = k->n_out * k->n_red * k->inner;
     const int64_t tasks = reduce_min(REDUCE_TASKS, work / REDUCE_TASK ? work / REDUCE_TASK : 1);
     int64_t units = k->n_out, least = FOLD_BLOCK;
     k->segments = k->panels = k->group = 1;
@@ -159,9 +176,10 @@ static void reduce_cut(fg_reduce *k) {
         const reduce_dim run = k->keep[k->nk - 1], d = k->red[k->nr - 1];
         k->panel = !k->direct || k->how == REDUCE_ARG_COLUMNS ? REDUCE_CONVERT
                    : k->how == REDUCE_FEW                     ? 4 * FOLD_PANEL
-                                                              : FOLD_PANEL;
-        k->panels = reduce_ceil(run.n, k->panel);
-        if (run.n < REDUCE_NARROW / 2 && d.in == run.n * run.in) k->group = reduce_min(REDUCE_NARROW / run.n, d.n);
+                                                              : FOLD_PANEL / k->inner * k->inner;
+        const int64_t width = run.n * k->inner; /* whose bytes are run.n * run.in, with an inner loop too */
+        k->panels = reduce_ceil(width, k->panel);
+        if (width < REDUCE_NARROW / 2 && d.in == run.n * run.in) k->group = reduce_min(REDUCE_NARROW / width, d.n);
         units = k->n_out / run.n * k->panels, least = 2 * FOLD_ROWS * k->group;
     }
     if (k->how != REDUCE_FEW && k->how != REDUCE_ARG_COLUMNS && units < reduce_min(tasks, 8)) {
