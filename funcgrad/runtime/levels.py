@@ -8,14 +8,8 @@ from funcgrad.runtime.kinds import DOT, DOT_MAP, MAP, MAP_REDUCE, REDUCE, ROWS
 
 __all__ = ["Levels"]
 
-WRITERS = (
-    MAP,
-    REDUCE,
-    DOT,
-    ROWS,
-    MAP_REDUCE,
-    DOT_MAP,
-)  # which do not read what they write; several may write parts of a buffer
+# Which do not read what they write; several may write parts of a buffer.
+WRITERS = (MAP, REDUCE, DOT, ROWS, MAP_REDUCE, DOT_MAP)
 WINDOW = 4  # levels by which a node may come before the latest one
 
 

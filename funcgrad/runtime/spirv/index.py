@@ -9,7 +9,7 @@ from funcgrad.runtime.spirv.elements import BF16, BOOL, F16, F32, SIZES, U32, lo
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 from funcgrad.runtime.spirv.math import maximum, minimum
 from funcgrad.runtime.spirv.product import View, lowest, offset, smaller, sum_of
-from funcgrad.runtime.spirv.words import coordinates
+from funcgrad.runtime.spirv.words import coordinates, group_number
 
 __all__ = ["lower_dynamic_slice", "lower_dynamic_update", "lower_scatter", "lower_take"]
 
@@ -30,7 +30,7 @@ def each(k: Kernel, count: int, target: Target) -> tuple[Value, Value, tuple[int
     """The number of this invocation among ``count``, whether it is one of them, and the groups."""
     size = k.local[0]
     groups = spread_groups(-(-count // size), target)
-    number = (k.group(0) + k.group(1) * groups[0]) * size + k.thread()
+    number = group_number(k, groups) * size + k.thread()
     return number, number < count, groups
 
 
@@ -232,7 +232,7 @@ def _binned(n: int, b: int, count: int, places: Places, target: Target, parts: i
     bins = k.shared("f", n * columns)
     blocks = -(-b // columns)
     groups = spread_groups(blocks * parts, target)
-    group = smaller(k.group(0) + k.group(1) * groups[0], blocks * parts - 1)
+    group = smaller(group_number(k, groups), blocks * parts - 1)
     part, block = group // blocks, group % blocks
     me, column = k.thread(), block * columns + k.thread()
     here = smaller(column, b - 1)
@@ -288,7 +288,7 @@ def _link(n: int, count: int, index: tuple[int, int], target: Target) -> Dispatc
     total = -(-count // LINKED)
     groups = spread_groups(total, target)
     team, me = k.thread() // LINKED, k.thread() % LINKED
-    number = smaller(k.group(0) + k.group(1) * groups[0], total - 1) * LINKED + me
+    number = smaller(group_number(k, groups), total - 1) * LINKED + me
     mine = at.load(smaller(number, count - 1))
     next_, before = k.variable(count, "u"), k.variable(0, "u")
     with k.loop(count, team, GROUP // LINKED) as j:

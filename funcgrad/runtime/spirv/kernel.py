@@ -212,14 +212,17 @@ class Kernel:
         """The low and the high half of the product of two uint32."""
         pair = self.a.type("TypeStruct", self.type("u"), self.type("u"))
         both = self.a.result("UMulExtended", pair, x.id, y.id)
-        low, high = [self.a.result("CompositeExtract", self.type("u"), both, n) for n in (0, 1)]
-        return Value(self, low, "u"), Value(self, high, "u")
+        return self.component(both, 0, "u"), self.component(both, 1, "u")
+
+    def component(self, whole: int, number: int, t: str) -> Value:
+        """A component, of type t, of a vector or a structure."""
+        return Value(self, self.a.result("CompositeExtract", self.type(t), whole, number), t)
 
     def unpack_half(self, x: Value) -> Value:
         """The float32 of the float16 in the low bits of a uint32, by the device's conversion."""
         pair = self.a.type("TypeVector", self.type("f"), 2)
         both = self.a.result("ExtInst", pair, self.a.ext_import, EXT["UnpackHalf2x16"], x.id)
-        return Value(self, self.a.result("CompositeExtract", self.type("f"), both, 0), "f")
+        return self.component(both, 0, "f")
 
     def pack_half(self, x: Value) -> Value:
         """The float16 of a float32, in the low bits of a uint32, by the device's conversion."""
@@ -234,7 +237,7 @@ class Kernel:
             self._inputs[builtin] = a.variable(a.type("TypePointer", INPUT, vector), INPUT)
             a.decorate(self._inputs[builtin], 11, builtin)
         whole = a.result("Load", vector, self._inputs[builtin])
-        return Value(self, a.result("CompositeExtract", self.type("u"), whole, component), "u")
+        return self.component(whole, component, "u")
 
     def group(self, axis: int = 0) -> Value:
         """The number of this group along an axis."""
@@ -293,11 +296,15 @@ class Kernel:
         """A new local with a first value."""
         kind = value.t if isinstance(value, Value) else t
         assert kind is not None
-        pointer, found = self.a.type("TypePointer", FUNCTION, self.type(kind)), self.a.id()
-        self._locals += [4 << 16 | 59, pointer, found, FUNCTION]
-        out = Variable(self, found, kind)
+        out = Variable(self, self.allocate(self.type(kind)), kind)
         out.set(value)
         return out
+
+    def allocate(self, kind: int) -> int:
+        """A new local of a type, as an id."""
+        pointer, found = self.a.type("TypePointer", FUNCTION, kind), self.a.id()
+        self._locals += [4 << 16 | 59, pointer, found, FUNCTION]
+        return found
 
     def shared(self, t: str, count: int) -> Shared:
         """An array shared by the group."""

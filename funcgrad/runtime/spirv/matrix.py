@@ -19,29 +19,27 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.elements import F32
-from funcgrad.runtime.spirv.kernel import FUNCTION, WORKGROUP, Dispatch, Kernel, Memory, Quads, Target, Value
-from funcgrad.runtime.spirv.product import Blocks, Piece, Product, View, along, join, join_seconds, offset, sum_of
+from funcgrad.runtime.spirv.kernel import WORKGROUP, Dispatch, Kernel, Memory, Quads, Target, Value
+from funcgrad.runtime.spirv.product import Blocks, Piece, Product, Speed, View, along, join, offset, sum_of
 from funcgrad.runtime.spirv.ranges import Ranges
 from funcgrad.runtime.spirv.repair import Repair
 from funcgrad.runtime.spirv.tiles import TILES as BLOCKS
 from funcgrad.runtime.spirv.tiles import tiles
 from funcgrad.runtime.spirv.words import Lowered, coordinates
 
-__all__ = ["lower_matrix", "matrix_seconds"]
+__all__ = ["best_units", "lower_matrix", "matrix_seconds"]
 
 SUBGROUP, SIDE = 32, 16
 SPLITS = (1, 2, 4, 8, 16)
 ROW, COLUMN = 0, 1  # layouts
 PADDING = 8  # halves behind a row in shared memory, so that banks differ
 SECOND = 2048.0  # how much larger the second part is kept
-START = 3e-6  # seconds of a launch
 
 
 class Tile(NamedTuple):
     """A block of m times n for a group of subgroups, ``down`` below one another times ``across``.
 
-    ``depth`` is how far a step goes along the summed axis, ``unroll`` whether a compiler may unroll the steps;
-    ``rate``, ``resident``, ``step`` and ``setup`` are as for the tiles of ordinary arithmetic.
+    ``depth`` is how far a step goes along the summed axis, ``unroll`` whether a compiler may unroll the steps.
     """
 
     m: int
@@ -49,10 +47,7 @@ class Tile(NamedTuple):
     down: int
     across: int
     depth: int
-    rate: float
-    resident: int
-    step: float
-    setup: float
+    speed: Speed
     unroll: bool | None = None
 
     @property
@@ -71,14 +66,14 @@ class Tile(NamedTuple):
 
 # Measured on an H200 with 4096^3 and smaller ones; the ratios between tiles are what matters.
 TILES = (
-    Tile(256, 128, 4, 2, 32, 225e12, 132, 0.9e-6, 5e-6),
-    Tile(128, 128, 2, 2, 32, 200e12, 264, 0.9e-6, 5e-6),
-    Tile(128, 64, 2, 2, 32, 140e12, 400, 0.9e-6, 5e-6),
-    Tile(64, 64, 2, 2, 32, 90e12, 600, 0.9e-6, 5e-6),
+    Tile(256, 128, 4, 2, 32, Speed(225e12, 132, 0.9e-6, 5e-6)),
+    Tile(128, 128, 2, 2, 32, Speed(200e12, 264, 0.9e-6, 5e-6)),
+    Tile(128, 64, 2, 2, 32, Speed(140e12, 400, 0.9e-6, 5e-6)),
+    Tile(64, 64, 2, 2, 32, Speed(90e12, 600, 0.9e-6, 5e-6)),
 )
 DOUBLE = (  # for elements in two parts
-    Tile(128, 128, 4, 4, 32, 70e12, 132, 1.75e-6, 8e-6),
-    Tile(64, 64, 2, 4, 32, 52e12, 396, 1.15e-6, 2e-6, unroll=False),
+    Tile(128, 128, 4, 4, 32, Speed(70e12, 132, 1.75e-6, 8e-6)),
+    Tile(64, 64, 2, 4, 32, Speed(52e12, 396, 1.15e-6, 2e-6), unroll=False),
 )
 
 
@@ -102,26 +97,30 @@ def _fits(v: View, batch: tuple[int, ...]) -> bool:
 
 
 def _seconds(p: Product, tile: Tile, splits: int) -> float:
-    """An estimate, as for other tiles; the ranges must be found first, unless they are known, and blocks checked."""
-    groups = p.m // tile.m * (p.n // tile.n) * math.prod(p.batch) * splits
-    depth, full = p.k // splits, groups / tile.resident
-    waves = math.ceil(full)
-    work = (waves if full > 1 else full) * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
-    latency = waves * depth / tile.depth * tile.step
+    """An estimate of the time; the ranges must be found first, unless they are known, and blocks checked."""
+    part = p.k // splits
     read = 4 * math.prod(p.batch) * (p.m + p.n) * p.k / 3e12 + 12e-6 if p.precision < 2 else 0.0
-    return START + waves * tile.setup + max(work, latency) + read + (join_seconds(p, splits) if splits > 1 else 0.0)
+    return tile.speed.seconds(Blocks(p, tile.m, tile.n, splits), part, part // tile.depth) + read
+
+
+def best_units(p: Product, target: Target) -> tuple[Tile, int] | None:
+    """The tile, and the number of parts of the summed axis, that should take the least time; None if none fits."""
+    return min(_choices(p, target), key=lambda c: _seconds(p, *c), default=None)
 
 
 def matrix_seconds(p: Product, target: Target) -> float:
     """An estimate of the time, infinite where the matrix units cannot be used."""
     if not target.cooperative or target.subgroup != SUBGROUP or not (p.precision == 2 or target.halves):
         return math.inf
-    return min([_seconds(p, *c) for c in _choices(p, target)], default=math.inf)
+    best = best_units(p, target)
+    return _seconds(p, *best) if best else math.inf
 
 
 def lower_matrix(p: Product, target: Target) -> Lowered:
     """The launches of a product, and the bytes of scratch that they need: partial results, and two operands' ranges."""
-    tile, splits = min(_choices(p, target), key=lambda c: _seconds(p, *c))
+    best = best_units(p, target)
+    assert best is not None, "lower_matrix: a product that fits is required"
+    tile, splits = best
     partial = 4 * math.prod(p.batch) * p.m * p.n * splits if splits > 1 else 4
     joining = [join(p, splits, target)] if splits > 1 else []
     if p.precision == 2:
@@ -310,10 +309,8 @@ class _Sums:
         self.seconds = [self._variable() for _ in range(count if double else 0)]
 
     def _variable(self) -> int:
-        k, a = self.k, self.k.a
-        pointer, found = a.type("TypePointer", FUNCTION, self.types[2]), a.id()
-        k._locals += [4 << 16 | 59, pointer, found, FUNCTION]
-        a.emit("Store", found, self.zero)
+        found = self.k.allocate(self.types[2])
+        self.k.a.emit("Store", found, self.zero)
         return found
 
     def add(self, sides: list[_Side]) -> None:

@@ -20,6 +20,7 @@ from funcgrad.runtime.spirv.words import (
     Table,
     coordinates,
     count,
+    group_number,
     read_program,
 )
 from funcgrad.runtime.views import coalesce
@@ -72,8 +73,7 @@ def _literal(k: Kernel, word: int) -> Value:
     """
     if word & 0x7FFFFFFF or not k.target.software:
         return k.bits_const(word, "f")
-    high = Value(k, k.a.result("CompositeExtract", k.type("u"), k.address_pair(0), 1), "u")
-    return ((high >> 31) | word).bits("f")
+    return ((k.component(k.address_pair(0), 1, "u") >> 31) | word).bits("f")
 
 
 def run_code(regs: Registers, code: Sequence[Sequence[int]], divisors: Mapping[int, Divisor] | None = None) -> None:
@@ -173,10 +173,7 @@ class _Map:
     def make(self) -> Dispatch:
         """The finished dispatch."""
         k, p = self.k, self.p
-        group = k.group(0)
-        if self.groups[1] > 1:
-            group = group + k.group(1) * self.groups[0]
-        start = group * (self.local * self.each) + k.thread()
+        start = group_number(k, self.groups) * (self.local * self.each) + k.thread()
         flat = [start + v * self.local for v in range(self.each)]
         inside = flat
         if not self.whole:
@@ -232,9 +229,8 @@ class _Tiled(_Map):
     def make(self) -> Dispatch:
         """The finished dispatch; groups have eight rows of 32 invocations."""
         k, p = self.k, self.p
-        group = k.group(0)
+        group = group_number(k, self.groups)
         if self.groups[1] > 1:
-            group = group + k.group(1) * self.groups[0]
             group = k.select(group < math.prod(self.tiles), group, k.const(math.prod(self.tiles) - 1, "u"))
         *rest, a, b = coordinates(group, self.tiles)
         lane, row = k.thread() & (TILE - 1), k.thread() // TILE

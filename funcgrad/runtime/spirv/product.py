@@ -8,22 +8,24 @@ from typing import NamedTuple, Protocol
 
 from funcgrad.runtime.spirv.elements import SIZES, load, memory, store
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Target, Value, spread_groups
-from funcgrad.runtime.spirv.words import coordinates
+from funcgrad.runtime.spirv.words import coordinates, group_number
 
 __all__ = [
     "Blocks",
     "Piece",
     "Product",
+    "Speed",
     "View",
     "along",
     "join",
-    "join_seconds",
     "lowest",
     "offset",
     "parse",
     "smaller",
     "sum_of",
 ]
+
+START = 3e-6  # seconds that a launch takes in any case
 
 
 class View(NamedTuple):
@@ -91,6 +93,11 @@ class Blocks(NamedTuple):
         return math.ceil(self.p.m / self.m) * self.columns
 
     @property
+    def results(self) -> int:
+        """Elements of the result."""
+        return math.prod(self.p.batch) * self.p.m * self.p.n
+
+    @property
     def total(self) -> int:
         """Blocks of all."""
         return self.each * math.prod(self.p.batch) * self.splits
@@ -99,7 +106,7 @@ class Blocks(NamedTuple):
         """The block of this group, and the groups that have to be launched."""
         groups = spread_groups(self.total, k.target)
         # Where there are more groups than work, the last of them do the last piece again.
-        return self.piece(smaller(k.group(0) + k.group(1) * groups[0], self.total - 1)), groups
+        return self.piece(smaller(group_number(k, groups), self.total - 1)), groups
 
     def piece(self, block: Value) -> Piece:
         """A block by its number."""
@@ -168,7 +175,7 @@ def join(p: Product, splits: int, target: Target, finish: Finish | None = None) 
     parts, out = memory(k, 0, p.dtype), None if finish else memory(k, 1, c.dtype)
     table = finish.open(k, 1) if finish else [(c.slot, c.offset)]
     groups = spread_groups(math.ceil(count / 128), target)
-    i = (k.group(0) + k.group(1) * groups[0]) * 128 + k.thread()
+    i = group_number(k, groups) * 128 + k.thread()
     with k.if_(i < count):
         total = load(parts, i)
         for s in range(1, splits):
@@ -183,9 +190,27 @@ def join(p: Product, splits: int, target: Target, finish: Finish | None = None) 
     return Dispatch(k.code(), groups, ((~0, 0), *table))
 
 
-def join_seconds(p: Product, splits: int) -> float:
-    """An estimate of what the parts of a split product cost beyond it."""
-    return 3.5e-6 + 4 * math.prod(p.batch) * p.m * p.n * (splits + 2) / 2.5e12
+class Speed(NamedTuple):
+    """What groups of a kind of tile take; ``rate`` is what a large device does when it is full of them, in operations a
+    second, ``resident`` how many fill it, ``step`` the seconds of one step along the summed axis of a group alone, and
+    ``setup`` those before and after.
+    """
+
+    rate: float
+    resident: int
+    step: float
+    setup: float
+
+    def seconds(self, cut: Blocks, part: int, steps: int) -> float:
+        """An estimate for a product, each part of whose summed axis is ``part`` long and takes so many steps.
+
+        Groups come in waves, a step has a latency, and parts must be added.
+        """
+        full = cut.total / self.resident
+        waves = math.ceil(full)
+        work = (waves if full > 1 else full) * self.resident * 2 * cut.m * cut.n * part / self.rate
+        joining = 3.5e-6 + 4 * cut.results * (cut.splits + 2) / 2.5e12 if cut.splits > 1 else 0.0
+        return START + waves * self.setup + max(work, waves * steps * self.step) + joining
 
 
 def smaller(x: Value, limit: int) -> Value:

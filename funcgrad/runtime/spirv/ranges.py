@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Memory, Target, Value, spread_groups
 from funcgrad.runtime.spirv.product import Product, offset, smaller, sum_of
-from funcgrad.runtime.spirv.words import Peak, coordinates
+from funcgrad.runtime.spirv.words import Peak, coordinates, group_number
 
 __all__ = ["HUGE", "TOP", "Ranges", "Scale"]
 
@@ -84,7 +84,7 @@ class Ranges:
         units = math.prod(self.p.batch) * self.rows // self.width
         pieces = -(-units // self.across)
         groups = spread_groups(pieces * self.parts, target)
-        group = smaller(k.group(0) + k.group(1) * groups[0], pieces * self.parts - 1)
+        group = smaller(group_number(k, groups), pieces * self.parts - 1)
         if self.deep:
             lane, column = k.thread() % self.lanes, k.thread() // self.lanes
         else:
@@ -119,7 +119,7 @@ class Ranges:
         quads = [x.load(base + offset(at if whole else smaller(at, self.depth - 1), step)) for at in places]
         for at, quad in zip(places, quads, strict=True):
             for c in range(4):
-                one = Value(k, k.a.result("CompositeExtract", k.type("f"), quad.id, c), "f").bits() & 0x7FFFFFFF
+                one = k.component(quad.id, c, "f").bits() & 0x7FFFFFFF
                 rows[c % self.width].append(one if whole else k.select(at < self.depth, one, k.const(0, "u")))
         return rows
 

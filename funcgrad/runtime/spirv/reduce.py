@@ -24,6 +24,7 @@ from funcgrad.runtime.spirv.words import (
     Table,
     coordinates,
     count,
+    group_number,
     read_operand,
     read_program,
 )
@@ -245,10 +246,7 @@ class _Stage:
         else:
             self.member, result = t // shape.results, t & (shape.results - 1)
         self.group = GroupFold(k, shape.members, shape.results, shape.rows, self.member, result)
-        number = k.group(0)
-        if self.groups[1] > 1:
-            number = number + k.group(1) * self.groups[0]
-        self.result = number * shape.results + result
+        self.result = group_number(k, self.groups) * shape.results + result
         self.inside = self.result < n_out
 
     def state(self) -> State:

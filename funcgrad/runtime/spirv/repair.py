@@ -89,8 +89,7 @@ class Repair:
 
     def _count(self, k: Kernel, count: Value) -> Value:
         """Twice a count, as a float, infinite if it is huge."""
-        number = Value(k, k.a.result("ConvertUToF", k.type("f"), count.id), "f") * 2.0
-        return k.select(count < HUGE, number, k.const(float("inf"), "f"))
+        return k.select(count < HUGE, k.unary("ConvertUToF", count, "f") * 2.0, k.const(float("inf"), "f"))
 
     def _wrong(self, results: Results, least: Shared, inverse: Shared) -> Value:
         """Whether one of this invocation's results may be wrong."""

@@ -25,6 +25,7 @@ from funcgrad.runtime.spirv.words import (
     Table,
     coordinates,
     count,
+    group_number,
     read_program,
 )
 from funcgrad.runtime.views import coalesce
@@ -114,10 +115,7 @@ class _Rows:
         t = k.thread()
         self.member, number = t & (shape.members - 1), t // shape.members
         self.fold = GroupFold(k, shape.members, shape.rows, True, self.member, number)
-        group = k.group(0)
-        if self.groups[1] > 1:
-            group = group + k.group(1) * self.groups[0]
-        row = group * shape.rows + number
+        row = group_number(k, self.groups) * shape.rows + number
         self.every_row = self.groups[0] * self.groups[1] * shape.rows == self.count
         self.inside = None if self.every_row else row < self.count
         if self.inside is not None:

@@ -15,9 +15,9 @@ from funcgrad.runtime.spirv.product import (
     Blocks,
     Piece,
     Product,
+    Speed,
     View,
     along,
-    join_seconds,
     lowest,
     offset,
     smaller,
@@ -31,21 +31,13 @@ DEPTH = 16  # of a tile: elements along the summed axis
 
 
 class Tile(NamedTuple):
-    """How a group computes: a block of m times n, of which each invocation has rows times columns.
-
-    ``rate`` is what a large device does when it is full of such groups, in operations a second, ``resident`` how many
-    fill it, ``step`` the seconds of one step along the summed axis of a group alone, and ``setup`` those before and
-    after (fitted to products of 1 to 140 billion operations on an H200; what matters is how tiles compare).
-    """
+    """How a group computes: a block of m times n, of which each invocation has rows times columns."""
 
     m: int
     n: int
     rows: int
     columns: int
-    rate: float
-    resident: int
-    step: float
-    setup: float
+    speed: Speed
 
     @property
     def threads(self) -> int:
@@ -53,13 +45,13 @@ class Tile(NamedTuple):
         return self.m // self.rows * (self.n // self.columns)
 
 
+# Fitted to products of 1 to 140 billion operations on an H200; what matters is how tiles compare.
 TILES = (
-    Tile(128, 128, 8, 8, 41e12, 264, 1.5e-6, 8e-6),
-    Tile(64, 64, 8, 8, 38e12, 660, 0.95e-6, 2e-6),
-    Tile(32, 32, 4, 4, 27e12, 1320, 0.4e-6, 1.3e-6),
+    Tile(128, 128, 8, 8, Speed(41e12, 264, 1.5e-6, 8e-6)),
+    Tile(64, 64, 8, 8, Speed(38e12, 660, 0.95e-6, 2e-6)),
+    Tile(32, 32, 4, 4, Speed(27e12, 1320, 0.4e-6, 1.3e-6)),
 )
 SPLITS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-START = 3e-6  # seconds that a launch takes in any case
 
 
 class Guard(Protocol):
@@ -84,13 +76,9 @@ def best_tile(p: Product, target: Target) -> tuple[Tile, int]:
 
 
 def tile_seconds(p: Product, tile: Tile, splits: int) -> float:
-    """An estimate: groups come in waves, a step along the summed axis has a latency, and parts must be added."""
-    groups = math.ceil(p.m / tile.m) * math.ceil(p.n / tile.n) * math.prod(p.batch) * splits
-    depth, full = part_of(p, splits), groups / tile.resident
-    waves = math.ceil(full)
-    work = (waves if full > 1 else full) * tile.resident * 2 * tile.m * tile.n * depth / tile.rate
-    latency = waves * math.ceil(depth / DEPTH) * tile.step
-    return START + waves * tile.setup + max(work, latency) + (join_seconds(p, splits) if splits > 1 else 0.0)
+    """An estimate of the time of a product."""
+    part = part_of(p, splits)
+    return tile.speed.seconds(Blocks(p, tile.m, tile.n, splits), part, part // DEPTH)
 
 
 def part_of(p: Product, splits: int) -> int:
@@ -161,8 +149,7 @@ class _Side:
                 self.quads.store_vector((deep * self.row + row) >> 2, x)
             else:
                 for c in range(4):
-                    one = Value(self.k, self.k.a.result("CompositeExtract", self.k.type("f"), x.id, c), "f")
-                    self.quads.store((deep + c) * self.row + row, one)
+                    self.quads.store((deep + c) * self.row + row, self.k.component(x.id, c, "f"))
 
     def read(self, depth: Value, first: Value, count: int) -> list[Value]:
         """The elements of some rows at a depth: quads that lie ``width / quads`` apart."""

@@ -165,9 +165,9 @@ class Quads:
 
     def load(self, index: Value) -> list[Value]:
         """Read a vector; the index counts vectors."""
-        k, kind = self.k, self.k.type(self.t)
-        whole = k.a.result("Load", k.a.type("TypeVector", kind, 4), self.vector_pointer(index))
-        return [Value(k, k.a.result("CompositeExtract", kind, whole, i), self.t) for i in range(4)]
+        k = self.k
+        whole = k.a.result("Load", k.a.type("TypeVector", k.type(self.t), 4), self.vector_pointer(index))
+        return [k.component(whole, i, self.t) for i in range(4)]
 
 
 class Memory:

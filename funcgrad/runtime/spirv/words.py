@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from funcgrad.runtime.spirv.instructions import SIZES, Unsupported
-from funcgrad.runtime.spirv.kernel import Dispatch, Value
+from funcgrad.runtime.spirv.kernel import Dispatch, Kernel, Value
 
 __all__ = [
     "Lowered",
@@ -17,6 +17,7 @@ __all__ = [
     "Table",
     "coordinates",
     "count",
+    "group_number",
     "read_operand",
     "read_program",
 ]
@@ -146,6 +147,12 @@ def coordinates(flat: Value, dims: Sequence[int]) -> list[Value]:
         out.append(flat - q * n)
         flat = q
     return [*([flat] if dims else []), *reversed(out)]
+
+
+def group_number(k: Kernel, groups: Sequence[int]) -> Value:
+    """The number of this group among those that ``spread_groups`` has spread over x and y."""
+    number = k.group(0)
+    return number + k.group(1) * groups[0] if groups[1] > 1 else number
 
 
 def count(dims: Sequence[int]) -> int:

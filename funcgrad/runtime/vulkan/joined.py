@@ -59,11 +59,15 @@ def _fits(made: Node, reduction: Node) -> bool:
 
 def _read_steps(reduction: Node) -> list[int]:
     """The offset and the strides with which a reduction reads."""
-    w = reduction.words
-    n_keep = w[1]
-    n_gone = w[2 + n_keep]
-    at = 3 + n_keep + n_gone  # of the operand: slot, dtype, offset, strides
-    return w[at + 2 : at + 3 + n_keep + n_gone]
+    at, ndim = _operand_at(reduction)
+    return reduction.words[at + 2 : at + 3 + ndim]
+
+
+def _operand_at(reduction: Node) -> tuple[int, int]:
+    """Where the operand is among a reduction's words (slot, dtype, offset, strides), and how many axes it has."""
+    n_keep = reduction.words[1]
+    ndim = n_keep + reduction.words[2 + n_keep]
+    return 3 + ndim, ndim
 
 
 def _by_rows(p: Program) -> bool:
@@ -74,10 +78,8 @@ def _by_rows(p: Program) -> bool:
 def _joined(made: Node, reduction: Node) -> Node:
     """One node: the words of both behind the number of the first's words."""
     inputs = list(made.operands[: made.writes[0]])
-    words = list(reduction.words)
-    at = 3 + words[1] + words[2 + words[1]]
-    n_strides = words[1] + words[2 + words[1]]
-    words[at], words[at + 3 + n_strides] = -1, len(inputs)
+    words, (at, ndim) = list(reduction.words), _operand_at(reduction)
+    words[at], words[at + 3 + ndim] = -1, len(inputs)
     node = Node(MAP_REDUCE, [len(made.words), *made.words, *words], [*inputs, reduction.operands[1]], (len(inputs),))
     node.site = reduction.site
     return node
