@@ -6,7 +6,7 @@ Stricter than ``funcgrad.numpy``: operands must have one dtype and one shape, Py
 Array([2., 3.], dtype=float32)
 """
 
-# ruff: noqa: F403
+# ruff: noqa: F403 (each module says in __all__ what is public)
 from funcgrad.lax import (
     control_flow,
     convolution,

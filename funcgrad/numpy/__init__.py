@@ -8,7 +8,7 @@ are immutable (``x.at[i].set(v)`` makes an updated copy).
 Array(1.5, dtype=float32)
 """
 
-# ruff: noqa: F403
+# ruff: noqa: F403 (each module says in __all__ what is public)
 from typing import Any
 
 from funcgrad.numpy import (

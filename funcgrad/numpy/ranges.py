@@ -59,7 +59,8 @@ def _known(name: str, x: Any) -> Any:
     if isinstance(x, (float, np.floating)):
         return float(x)
     if isinstance(x, (Value, np.ndarray)):
-        return operator.index(x) if dtypes.is_int(dtypes.as_dtype(x.dtype)) else float(x)  # type: ignore[arg-type]
+        whole = dtypes.is_int(dtypes.as_dtype(x.dtype))
+        return operator.index(x) if whole else float(x)  # type: ignore[arg-type]  # raises where x is no one number
     raise TypeError(message(name, "numbers are required", type(x).__name__))
 
 

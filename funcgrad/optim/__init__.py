@@ -10,7 +10,7 @@
 0.9
 """
 
-# ruff: noqa: F403
+# ruff: noqa: F403 (each module says in __all__ what is public)
 from funcgrad import losses
 from funcgrad.losses import *
 from funcgrad.optim import (

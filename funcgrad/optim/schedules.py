@@ -5,7 +5,7 @@
 True
 """
 
-# ruff: noqa: F403
+# ruff: noqa: F403 (each module says in __all__ what is public)
 from funcgrad.optim import curves, cycles
 from funcgrad.optim.curves import *
 from funcgrad.optim.cycles import *

@@ -96,11 +96,11 @@ def copy_buffer(b: Buffer, library: ggml.Library) -> Buffer:
 class _Exported:
     """Lends a buffer's memory to numpy, and keeps the buffer for as long as the array lives."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "buffer")
+    __slots__ = ("__array_interface__", "__weakref__", "kept")
 
     def __init__(self, buffer: Buffer, aval: Aval):
         code = "|V2" if aval.dtype == dtypes.bfloat16 else aval.dtype.str
-        self.buffer = buffer
+        self.kept: Any = buffer
         self.__array_interface__ = {"data": (buffer.ptr, True), "shape": aval.shape, "typestr": code, "version": 3}
 
 
@@ -127,14 +127,7 @@ def host_view(buffer: Buffer, aval: Aval) -> np.ndarray[Any, Any]:
 
 def _share_guard(buffer: Buffer, exported: _Exported) -> None:
     """Let an earlier view live for as long as the new one, so that one weak reference speaks for both."""
-    exported.buffer = _Both(buffer, buffer.guard())  # type: ignore[assignment]
-
-
-class _Both(tuple[Any, ...]):
-    """Keeps several objects alive."""
-
-    def __new__(cls, *parts: Any) -> _Both:
-        return super().__new__(cls, parts)
+    exported.kept = buffer, buffer.guard()
 
 
 def host_copy(address: int, aval: Aval) -> np.ndarray[Any, Any]:

@@ -76,8 +76,9 @@ class _Memory:
         i = bisect_left(self.starts, at)
         if i == len(self.starts) or self.starts[i] != at:
             self.starts.insert(i, at)
-            for column in (self.writes, self.touches, self.combs):
-                column.insert(i, column[i - 1])  # type: ignore[arg-type]
+            self.writes.insert(i, self.writes[i - 1])
+            self.touches.insert(i, self.touches[i - 1])
+            self.combs.insert(i, self.combs[i - 1])
         return i
 
     def _pieces(self, t: Touch) -> slice:

@@ -21,7 +21,8 @@ Operator = Callable[[Any], Any]
 
 def _operator(name: str, A: Any, b: Any) -> Operator:
     if callable(A):
-        return A  # type: ignore[no-any-return]
+        operator: Operator = A
+        return operator
     matrix = fnp.asarray(A)
     shape = getattr(b, "shape", None)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or shape is None or shape[:1] != matrix.shape[:1]:

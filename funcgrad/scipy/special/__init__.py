@@ -1,6 +1,6 @@
 """Special functions with the names of ``jax.scipy.special``; integers count as float32, and all have derivatives."""
 
-# ruff: noqa: F403
+# ruff: noqa: F403 (each module says in __all__ what is public)
 from funcgrad.numpy import i0, logsumexp
 from funcgrad.scipy.special import entropies, gamma_functions, normal
 from funcgrad.scipy.special.entropies import *

@@ -6,7 +6,7 @@
 """
 
 from funcgrad.scipy.stats import distributions
-from funcgrad.scipy.stats.distributions import *  # noqa: F403
+from funcgrad.scipy.stats.distributions import *  # noqa: F403 (its __all__ says what is public)
 from funcgrad.scipy.stats.vectors import dirichlet, multinomial, multivariate_normal
 
 __all__ = ["dirichlet", "multinomial", "multivariate_normal"]
