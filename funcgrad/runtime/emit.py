@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from funcgrad import dtypes
 from funcgrad.ir import Aval, Equation, Graph, Var
 from funcgrad.primitive import Pointwise, Primitive
 from funcgrad.runtime import ggml
 from funcgrad.runtime.aims import Aim, backwards, find_aims
 from funcgrad.runtime.emit_contract import Contractions
 from funcgrad.runtime.emit_control import Control
+from funcgrad.runtime.emit_core import plus_zero
 from funcgrad.runtime.emit_index import Indexing
 from funcgrad.runtime.emit_rows import RowProgram, Rows
 from funcgrad.runtime.plan import Buf, Node, Plan, make_plan
@@ -200,8 +200,8 @@ class Emitter(Contractions, Indexing, Control, Rows):
         if not any(t is not None for t in targets):
             return self.map(g, regs, avals)
         for n, (t, aval) in enumerate(zip(targets, avals, strict=True)):
-            if t is not None and aval.dtype in dtypes.FLOATS:
-                regs[n] = g.round(g.op("add", regs[n], Const(0, aval.dtype)))
+            if t is not None:
+                regs[n] = plus_zero(g, regs[n], aval.dtype)
         results = [self.new(aval) if t is None else t for t, aval in zip(targets, avals, strict=True)]
         self._map(g.views, g.assemble(regs), results, avals[0].shape)
         return results

@@ -21,7 +21,7 @@ from funcgrad.runtime.kinds import COND, HOST, LOOP, WHILE
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.views import View
 
-__all__ = ["COND", "HOST", "LOOP", "WHILE", "Control", "HostCall"]
+__all__ = ["Control", "HostCall"]
 
 NOWHERE = (-1, 0)
 

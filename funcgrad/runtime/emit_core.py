@@ -17,7 +17,7 @@ from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES, Const, Program
 from funcgrad.runtime.views import IOTA, View, coalesce, row_major
 
-__all__ = ["Core"]
+__all__ = ["Core", "plus_zero"]
 
 Ints = tuple[int, ...]
 Code = tuple[int, Sequence[int], Sequence[int]]
@@ -230,10 +230,7 @@ class Core:
             if _is_at(x, to):  # where it is wanted, a sum that began with 0
                 continue
             g = Program()
-            made = g.load(x)
-            if aval.dtype in dtypes.FLOATS:
-                made = g.round(g.op("add", made, Const(0, aval.dtype)))
-            self._map(g.views, g.assemble([made]), [to], x.aval.shape)
+            self._map(g.views, g.assemble([plus_zero(g, g.load(x), aval.dtype)]), [to], x.aval.shape)
         return out
 
     # -- reductions ----------------------------------------------------------------------------------------------
@@ -259,6 +256,11 @@ class Core:
         words += (1, CODES[aval.dtype], out.offset, *to)
         self.node(REDUCE, words, (x.buf, out.buf), (1,))
         return out
+
+
+def plus_zero(g: Program, x: Any, dtype: Any) -> Any:
+    """x + 0, as in a sum with an array of zeros: of floats -0 becomes 0."""
+    return g.round(g.op("add", x, Const(0, dtype))) if dtype in dtypes.FLOATS else x
 
 
 def _is_at(x: View, to: View) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from funcgrad.runtime.emit_control import COND, HOST, LOOP, WHILE, HostCall
-from funcgrad.runtime.kinds import DOT, DOT_MAP, MAP, MAP_REDUCE, REDUCE, ROWS
+from funcgrad.runtime.emit_control import HostCall
+from funcgrad.runtime.kinds import COND, DOT, DOT_MAP, HOST, LOOP, MAP, MAP_REDUCE, REDUCE, ROWS, WHILE
 from funcgrad.runtime.plan import Buf, Node, Plan
 from funcgrad.runtime.program import CODES
 from funcgrad.runtime.spirv.instructions import SIZES
