@@ -160,8 +160,12 @@ static void matrix_task(void *ctx, int64_t task) {
     int64_t i = task * k->per_task, last = i + k->per_task < k->A ? i + k->per_task : k->A;
     const int64_t size = k->op == MATRIX_CHOLESKY ? k->n * k->n : k->op <= MATRIX_SOLVE ? k->n * k->m : 1;
     for (; i < last; i++) {
-        if (w) matrix_one(r, i, w);
-        else matrix_nan(r->out + i * size, size); /* no memory: nothing that looks like a solution */
+        if (w) {
+            matrix_one(r, i, w);
+            continue;
+        }
+        matrix_nan(r->out + i * size, size); /* no memory: nothing that looks like a solution */
+        if (r->second) matrix_nan(r->second + i, 1);
     }
     if (w && w != near) fg_free(w);
 }
